@@ -1,0 +1,154 @@
+//! What a device says of itself: machine, limits, capabilities, and files by content.
+
+use crate::telemetry::Snapshot;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Asks for the machine and for the content of files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct InspectRequest {
+    pub files: Vec<FileQuery>,
+}
+
+/// One name to look up on the device. The answer stands under the same `key`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileQuery {
+    pub key: String,
+    /// As written in the campaign; `~` is expanded, a relative path starts at `base`.
+    pub path: String,
+    pub role: FileRole,
+    /// Directory that relative paths start at; `~` is expanded.
+    pub base: String,
+    /// PATH to look a bare program name up in; `None` = the agent's default PATH.
+    pub search_path: Option<String>,
+}
+
+/// How a name is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileRole {
+    /// A program: bare names through PATH; the interpreter of a `#!` script is reported with it.
+    Program,
+    /// A file that must be there.
+    Data,
+    /// A pattern; matches nothing or many, sorted by path.
+    Glob,
+    /// An argument that may be a file.
+    Argument,
+}
+
+/// The answer to one [`FileQuery`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileAnswer {
+    /// Regular files, sorted by path; one, unless it was a pattern. A program's interpreter follows it.
+    Found(Vec<FileFact>),
+    /// Not there or not readable; the words of the operating system.
+    Missing(String),
+    /// An argument that isn't a regular file: nothing to hash.
+    NotAFile,
+}
+
+/// A regular file by content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileFact {
+    /// Absolute path, links resolved.
+    pub path: String,
+    pub bytes: u64,
+    pub mtime_ns: i64,
+    pub inode: u64,
+    /// Hex.
+    pub sha256: String,
+}
+
+/// What inspect returns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inspected {
+    pub machine: Machine,
+    pub files: BTreeMap<String, FileAnswer>,
+    /// The machine as it was at this moment.
+    pub snapshot: Snapshot,
+}
+
+/// Identity and make of a machine. `None` = the source is not there or not readable.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Machine {
+    /// First 12 hex digits of sha256 over machine-id, board serial or DMI uuid, and host name.
+    pub machine_key: String,
+    pub boot_id: Option<String>,
+    pub hostname: String,
+    /// `/sys/firmware/devicetree/base/model`, else DMI vendor and product.
+    pub board_model: Option<String>,
+    pub cpu_model: Option<String>,
+    /// ISA features that select inference kernels (avx2, avx512f, asimd, …), sorted.
+    pub cpu_features: Vec<String>,
+    /// As the kernel names it: `x86_64`, `aarch64`, …
+    pub arch: String,
+    pub logical_cpus: u32,
+    pub online_cpus: Option<u32>,
+    pub physical_cores: Option<u32>,
+    pub numa_nodes: Option<u32>,
+    pub smt_active: Option<bool>,
+    pub ram_bytes: Option<u64>,
+    pub swap_bytes: Option<u64>,
+    /// `PRETTY_NAME` of os-release.
+    pub os: Option<String>,
+    /// `uname -r` and `-v`.
+    pub kernel: String,
+    pub kernel_version: String,
+    pub kernel_cmdline: Option<String>,
+    /// Version of the system's C library where it can be told.
+    pub libc: Option<String>,
+    pub microcode: Option<String>,
+    /// name → state from `/sys/devices/system/cpu/vulnerabilities`.
+    pub mitigations: BTreeMap<String, String>,
+    pub transparent_hugepages: Option<String>,
+    pub governor: Option<String>,
+    /// User id the agent runs as.
+    pub uid: u32,
+    pub limits: Limits,
+    pub containment: ContainmentCapability,
+}
+
+/// Effective limits on this process. `None` with an entry in `unknown` = could not be told; `None` without one = unlimited.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Limits {
+    /// `v1`, `v2` or `hybrid`; `None` = no cgroup mount found.
+    pub cgroup: Option<String>,
+    /// quota ÷ period, CPUs.
+    pub quota_cpus: Option<f64>,
+    /// CPUs in the cpuset.
+    pub cpuset_cpus: Option<u32>,
+    /// CPUs in the affinity mask of the agent.
+    pub affinity_cpus: Option<u32>,
+    /// Smallest memory limit from our own group upwards, bytes.
+    pub memory_bytes: Option<u64>,
+    /// field → reason.
+    pub unknown: BTreeMap<String, String>,
+}
+
+/// How a run can be contained here, found by trying it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContainmentCapability {
+    pub level: ContainmentLevel,
+    /// A cgroup of its own for each run.
+    pub cgroup: bool,
+    /// Why it is not more, in the system's words.
+    pub reasons: Vec<String>,
+}
+
+/// Levels of containment, strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ContainmentLevel {
+    /// A PID namespace with a private `/proc`: the kernel ends all of it with its first process.
+    PidNamespace,
+    /// A subreaper that walks and ends its descendants until the kernel says there are none.
+    #[default]
+    Subreaper,
+}

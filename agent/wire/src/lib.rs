@@ -1,0 +1,18 @@
+//! The contract between controller and agent: message types, frame codec, versions.
+//!
+//! Takes nothing, gives plain data types; must not know how a task is planned (controller) or executed (agent).
+//! Units stand in the field names. Absent is `None`, and what is absent for a reason carries the reason.
+
+pub mod codec;
+pub mod inspect;
+pub mod result;
+pub mod session;
+pub mod task;
+pub mod telemetry;
+
+/// Version of the session protocol; a greeting with another number is refused as `VersionMismatch`.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Version of the sealed result in a spool; readable by any controller that names this number.
+pub const RESULT_VERSION: u32 = 1;
+/// First word of the line that an agent prints as proof of life.
+pub const GREETING_WORD: &str = "isotherm-agent";

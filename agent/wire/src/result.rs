@@ -1,0 +1,195 @@
+//! What a run leaves on the device's disk: sealed before anything is sent.
+
+use crate::inspect::{ContainmentLevel, FileFact, Machine};
+use crate::telemetry::{Observer, Series, Snapshot};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The result of one run. Raw observations only; the controller interprets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    pub result_version: u32,
+    pub run_id: String,
+    /// What the controller sent along, untouched; any controller can build the record from it.
+    pub manifest: serde_json::Value,
+    pub agent: AgentFacts,
+    pub machine: Machine,
+    pub containment: Containment,
+    pub outcome: Outcome,
+    pub times: Times,
+    pub executed: Executed,
+    /// The measured invocation.
+    pub stdout: Captured,
+    pub stderr: Captured,
+    /// Output of warm-up invocations, stdout and stderr each, in order.
+    pub warmup: Vec<WarmupInvocation>,
+    /// path as asked → its content, if the run wrote it.
+    pub files: BTreeMap<String, CollectedFile>,
+    /// Watched files that are not what was hashed: path and what changed.
+    pub changed_inputs: Vec<String>,
+    /// Files mapped executable by the workload from outside the system directories.
+    pub mapped: Vec<FileFact>,
+    pub usage: Option<Usage>,
+    pub before: Snapshot,
+    pub samples: Series,
+    pub after: Snapshot,
+    pub observer: Observer,
+}
+
+/// The agent that executed the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentFacts {
+    pub version: String,
+    pub sha256: String,
+    /// Target triple.
+    pub target: String,
+}
+
+/// How the run was contained and ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Containment {
+    pub level: ContainmentLevel,
+    /// cgroup directory of the run, where it had one.
+    pub cgroup: Option<String>,
+    /// Processes that had to be ended after the workload's first process had exited or been stopped.
+    pub ended: u32,
+    /// Processes that could not be ended: pid, state and where the kernel holds them.
+    pub survivors: Vec<Survivor>,
+}
+
+/// A process that outlived KILL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Survivor {
+    pub pid: i32,
+    pub state: String,
+    pub wchan: Option<String>,
+}
+
+/// How the workload's run came to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The first process ended by itself. Raw wait status as of `waitpid(2)`.
+    Exited { wait_status: i32 },
+    /// It could not be started: operating system's words and errno.
+    SpawnFailed { message: String, errno: Option<i32> },
+    /// It ran into `timeout_ms`; the raw status it had when it was ended.
+    TimedOut { wait_status: Option<i32> },
+    /// Ended because a controller asked for it.
+    Cancelled { wait_status: Option<i32> },
+    /// A warm-up invocation did not end well: its index and raw status (`None` = ran into the time-out).
+    WarmupFailed { index: u32, wait_status: Option<i32> },
+    /// A watched file was already different before the workload started; it was not started.
+    InputChanged,
+    /// The agent itself failed: in words.
+    AgentError { message: String },
+}
+
+/// Marks of the run on the device's clocks. `None` = that phase was not reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Times {
+    /// CLOCK_REALTIME, nanoseconds since 1970, labels only.
+    pub start_unix_ns: u64,
+    pub end_unix_ns: u64,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub accepted_ns: u64,
+    pub settle_start_ns: Option<u64>,
+    pub settle_end_ns: Option<u64>,
+    pub warmup_start_ns: Option<u64>,
+    pub warmup_end_ns: Option<u64>,
+    /// Spawn and exit of the measured invocation's first process.
+    pub spawn_ns: Option<u64>,
+    pub exit_ns: Option<u64>,
+    /// No process of the run is left.
+    pub drained_ns: Option<u64>,
+    /// Growth of BOOTTIME − MONOTONIC between acceptance and the end: time suspended.
+    pub suspended_ns: u64,
+}
+
+/// What was really executed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Executed {
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    pub cwd: String,
+    /// CPUs of the affinity mask, as a list like `0-3,6`.
+    pub affinity: Option<String>,
+    pub nice: Option<i32>,
+}
+
+/// One stream of bytes: all of it, or its head and tail.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Captured {
+    /// Length of the whole stream, bytes.
+    pub bytes: u64,
+    /// sha256 (hex) over the whole stream.
+    pub sha256: String,
+    pub head: Blob,
+    /// The end of the stream, where its middle was dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Blob>,
+}
+
+/// Bytes in JSON: as text where they are UTF-8, else base64 (standard alphabet, padded).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Blob {
+    pub encoding: Encoding,
+    pub data: String,
+}
+
+impl Default for Blob {
+    fn default() -> Self {
+        Blob { encoding: Encoding::Utf8, data: String::new() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    Utf8,
+    Base64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WarmupInvocation {
+    pub wait_status: Option<i32>,
+    pub spawn_ns: u64,
+    pub exit_ns: u64,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+/// A file that the campaign wants from the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CollectedFile {
+    Written(Captured),
+    /// It is there but is the one from before the run.
+    NotWritten,
+    Missing(String),
+}
+
+/// `getrusage(RUSAGE_CHILDREN)` of the run's first process and all it waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Usage {
+    pub user_us: u64,
+    pub system_us: u64,
+    /// Largest resident set of a single process, bytes.
+    pub max_rss_bytes: u64,
+    pub major_faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+}

@@ -1,0 +1,209 @@
+//! Messages of a session. A connection begins with the agent's proof of life, a line
+//! `isotherm-agent <nonce> <agent version> <protocol version>`, then frames: requests with an id, each answered by one reply
+//! with that id; events come in between, never inside a window.
+
+use crate::inspect::{InspectRequest, Inspected};
+use crate::task::RunSpec;
+use serde::{Deserialize, Serialize};
+
+/// Controller → agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    pub id: u64,
+    pub request: Request,
+}
+
+/// What a controller may ask. `List`, `Collect`, `Forget` and `Cancel` are frozen as of protocol 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Must be first.
+    Hello(Hello),
+    Inspect(InspectRequest),
+    /// The runs of this device that a controller has not forgotten yet.
+    List,
+    Start(Start),
+    /// Ask for events of a run that is executing.
+    Attach {
+        run_id: String,
+    },
+    /// Bytes of a sealed result from `offset`, at most one chunk; the reply announces its length, a `B` frame follows.
+    Collect {
+        run_id: String,
+        offset: u64,
+    },
+    /// Drop a result that the controller has stored; the sha256 must be that of the sealed file.
+    Forget {
+        run_id: String,
+        sha256: String,
+    },
+    /// End a run; its result is sealed as cancelled.
+    Cancel {
+        run_id: String,
+    },
+    /// End of the session: restore what was borrowed, give the lease back.
+    End,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    pub holder: Holder,
+}
+
+/// Who holds a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// UUID of the results directory.
+    pub results_id: String,
+    pub campaign: String,
+    /// `user@host pid N` of the controller, for people.
+    pub controller: String,
+    /// RFC 3339.
+    pub since: String,
+}
+
+/// A run as a controller starts it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// UUIDv7 given by the controller. Starting the same run twice starts it once.
+    pub run_id: String,
+    /// Opaque to the agent; sealed with the result.
+    pub manifest: serde_json::Value,
+    pub spec: RunSpec,
+}
+
+/// Agent → controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromAgent {
+    Reply { id: u64, reply: Reply },
+    Event(Event),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Welcome(Welcome),
+    Inspected(Box<Inspected>),
+    Listed(Vec<SpoolEntry>),
+    Started,
+    Attached(RunState),
+    /// `bytes` of the sealed file follow in a `B` frame; `total` is its whole length.
+    Chunk {
+        offset: u64,
+        bytes: u64,
+        total: u64,
+    },
+    Forgotten,
+    Cancelled,
+    Ended,
+    Failed(Failure),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub protocol: u32,
+    pub agent_version: String,
+    pub agent_sha256: String,
+    /// False if the keeper was there already.
+    pub keeper_is_new: bool,
+}
+
+/// Why a request was not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    VersionMismatch {
+        agent: u32,
+        controller: u32,
+    },
+    LeaseHeld(Holder),
+    /// Another run is executing.
+    Busy {
+        run_id: String,
+    },
+    /// Nothing known of that run.
+    UnknownRun {
+        run_id: String,
+    },
+    /// The same run_id was started with another task.
+    RunDiffers {
+        run_id: String,
+    },
+    NotSealed {
+        run_id: String,
+    },
+    /// The sha256 given is not that of the sealed result.
+    DigestDiffers {
+        expected: String,
+        got: String,
+    },
+    /// A process of an earlier run can't be ended; nothing may run here.
+    Quarantined {
+        reason: String,
+    },
+    /// State or scratch directory can't be used: which, why, what to do.
+    StateDirectory {
+        path: String,
+        reason: String,
+        hint: String,
+    },
+    Other {
+        message: String,
+    },
+}
+
+/// One run in the keeper's spool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpoolEntry {
+    pub run_id: String,
+    pub state: RunState,
+    pub manifest: serde_json::Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    Running {
+        phase: Phase,
+    },
+    /// On disk; length in bytes and sha256 (hex) of the sealed file.
+    Sealed {
+        bytes: u64,
+        sha256: String,
+    },
+    /// It was executing when its keeper died, and left no result. None of its processes is left.
+    Lost {
+        reason: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Settle,
+    Warmup,
+    Measure,
+    Collect,
+}
+
+/// Live events of a run; what happened before a client attached is not repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Phase {
+        run_id: String,
+        phase: Phase,
+    },
+    Sealed {
+        run_id: String,
+        bytes: u64,
+        sha256: String,
+    },
+    /// The run ended and its result could not be sealed (full disk, …): in words.
+    SealFailed {
+        run_id: String,
+        message: String,
+    },
+}

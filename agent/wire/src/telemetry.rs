@@ -1,0 +1,73 @@
+//! Telemetry as read: raw values with name, unit and source path. Nothing is interpreted or clamped.
+
+use serde::{Deserialize, Serialize};
+
+/// One value read once. Unit is the suffix of `metric` and stands in `unit` too (`bytes`, `us`, `s`, `count`, `1`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reading {
+    /// e.g. `mem_available_bytes`, `psi_memory_full_us`.
+    pub metric: String,
+    pub unit: String,
+    /// Path of the file it was read from.
+    pub source: String,
+    /// `None` where it could not be read; then `absent` says why.
+    pub value: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<String>,
+}
+
+/// All readings of one moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Snapshot {
+    /// CLOCK_MONOTONIC of the device, nanoseconds.
+    pub monotonic_ns: u64,
+    pub readings: Vec<Reading>,
+}
+
+impl Snapshot {
+    /// The value of a metric; `None` if it is not there or was absent.
+    #[must_use]
+    pub fn value(&self, metric: &str) -> Option<f64> {
+        self.readings.iter().find(|r| r.metric == metric).and_then(|r| r.value)
+    }
+}
+
+/// One sampled metric over time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Column {
+    pub metric: String,
+    pub unit: String,
+    pub source: String,
+    /// As many as the series has times, in time order; `None` = that read failed.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Samples of a run as columns.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Series {
+    /// CLOCK_MONOTONIC of the device at the start of each sample, nanoseconds, ascending.
+    pub monotonic_ns: Vec<u64>,
+    pub columns: Vec<Column>,
+}
+
+/// What observing cost, so that a reader can judge whether it disturbed the run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Observer {
+    /// Rate asked for, Hz.
+    pub requested_hz: f64,
+    /// Samples taken ÷ time sampled, Hz; `None` with fewer than two samples.
+    pub achieved_hz: Option<f64>,
+    pub samples: u64,
+    /// Sample times that passed while the previous sample was still being taken.
+    pub missed_samples: u64,
+    /// Wall time of one sample over all sources, nanoseconds.
+    pub read_cost_mean_ns: Option<u64>,
+    pub read_cost_max_ns: Option<u64>,
+    /// CPU time of the agent process (all threads) from spawn to exit of the workload, nanoseconds.
+    pub agent_cpu_ns: u64,
+}
