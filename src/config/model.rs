@@ -1,0 +1,290 @@
+//! A campaign as understood from its file: names checked, defaults merged into every block, nothing expanded yet.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// One campaign file.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    /// `campaign:`, else the file's stem. Names the results directory.
+    pub name: String,
+    pub description: Option<String>,
+    /// The file as given on the command line, and its directory, absolute.
+    pub file: PathBuf,
+    pub dir: PathBuf,
+    /// The file's text, kept in the results directory as it was.
+    pub source: String,
+    pub devices: IndexMap<String, Device>,
+    pub models: IndexMap<String, Model>,
+    /// Blocks of the matrix in file order.
+    pub blocks: Vec<Block>,
+    /// Located remarks that stop nothing, rendered, one per entry.
+    pub warnings: Vec<String>,
+}
+
+/// Where runs execute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    pub id: String,
+    pub transport: Transport,
+    /// Directory on the device that relative model paths start at.
+    pub models_dir: Option<String>,
+    /// Variables of every workload on this device; a block's `env` wins.
+    pub env: IndexMap<String, Template>,
+}
+
+/// How a device is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Transport {
+    Local(Local),
+}
+
+impl Transport {
+    /// `local`; as it stands in records.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Transport::Local(_) => "local",
+        }
+    }
+}
+
+/// This machine, through an agent process like any other device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Local {
+    /// Where the agent is installed; `None` = its standard places.
+    pub bin_dir: Option<String>,
+    /// Where the keeper keeps spool, socket and journal; `None` = its standard places.
+    pub state_dir: Option<String>,
+}
+
+/// A model file and what is declared about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    pub id: String,
+    /// On every device without an entry in `paths`.
+    pub path: Option<String>,
+    /// device id → path.
+    pub paths: IndexMap<String, String>,
+    pub quantization: Option<String>,
+    pub tags: IndexMap<String, String>,
+    /// Hex; a file with another content is an error before anything runs.
+    pub sha256: Option<String>,
+    /// Hex; the digest that the `builtin` backend's output must have, else the record is invalid.
+    pub output_digest: Option<String>,
+}
+
+/// One entry of `matrix`.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// 1-based line where it starts in the file.
+    pub line: usize,
+    pub devices: Vec<String>,
+    pub backend: Backend,
+    /// Everything that may be swept, in file order: `model`, `threads`, each of `params`, each of `env` as `env.NAME`.
+    pub axes: Vec<Axis>,
+    /// A point that agrees with all entries of one map is left out. Keys are axis names or `device`.
+    pub exclude: Vec<IndexMap<String, AxisValue>>,
+    pub settings: Settings,
+}
+
+/// What executes a point.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// Inference by the engine inside the agent.
+    Builtin,
+    Command(Box<Command>),
+}
+
+impl Backend {
+    /// The name as written in the campaign.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Backend::Builtin => "builtin",
+            Backend::Command(_) => "command",
+        }
+    }
+}
+
+/// Any program, with rules for reading its numbers.
+#[derive(Debug, Clone)]
+pub struct Command {
+    pub argv: Vec<Template>,
+    /// Patterns of files whose content is part of the identity.
+    pub inputs: Vec<String>,
+    pub metrics: IndexMap<String, MetricRule>,
+    pub success: Success,
+}
+
+/// How one metric is read from what the program left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricRule {
+    pub from: TextSource,
+    pub pick: Pick,
+    pub unit: String,
+    pub better: Better,
+}
+
+/// Where a value is looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextSource {
+    /// All of stdout.
+    Stdout,
+    /// The last line of stdout that isn't blank.
+    StdoutLastLine,
+    Stderr,
+    /// A file the program writes, relative to its working directory. Written `file:NAME` in a campaign.
+    File(String),
+}
+
+/// How it is picked out of the text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pick {
+    /// RFC 6901 pointer into the text parsed as JSON.
+    Json(String),
+    /// Regular expression with one capture group.
+    Regex { pattern: String, take: Take },
+}
+
+/// Which match counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Take {
+    First,
+    #[default]
+    Last,
+    /// Every match is a sample.
+    All,
+}
+
+/// Direction of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    Lower,
+    Higher,
+}
+
+/// When an invocation counts as done well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Success {
+    /// Exit codes that are not a failure.
+    pub exit: Vec<i32>,
+    /// What must be the same in every repetition of a point.
+    pub output_digest: Option<DigestRule>,
+}
+
+impl Default for Success {
+    fn default() -> Self {
+        Success { exit: vec![0], output_digest: None }
+    }
+}
+
+/// Which part of the output is digested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DigestRule {
+    pub from: TextSource,
+    pub pick: Pick,
+}
+
+/// One parameter of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axis {
+    pub name: String,
+    /// Written as a list. A scalar is a constant: it is part of the point, but not of the sweep.
+    pub swept: bool,
+    /// At least one, no value twice. Values of `env.*` are text.
+    pub values: Vec<AxisValue>,
+}
+
+/// One value on an axis, with the type it was written with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum AxisValue {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl fmt::Display for AxisValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AxisValue::Bool(v) => v.fmt(f),
+            AxisValue::Int(v) => v.fmt(f),
+            AxisValue::Float(v) => v.fmt(f),
+            AxisValue::Text(v) => f.write_str(v),
+        }
+    }
+}
+
+/// What a block runs with, after `defaults`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    pub repetitions: u32,
+    /// From spawn of the workload to its exit.
+    pub timeout: Duration,
+    /// Fixed wait before each run.
+    pub settle: Duration,
+    /// Telemetry rate, Hz; more than 0, at most 100.
+    pub sample_hz: f64,
+    pub order: Order,
+    /// `command`: invocations before the measured one; `builtin`: inferences before the first timed one.
+    pub warmup: u32,
+    /// `builtin` only.
+    pub rounds: u32,
+    /// `builtin` only: timed inferences per round.
+    pub iterations: u32,
+    /// `builtin` only: pause between rounds.
+    pub cooldown: Duration,
+}
+
+impl Settings {
+    /// Built-in defaults of a backend.
+    #[must_use]
+    pub fn builtin_defaults(backend: &str) -> Settings {
+        Settings {
+            repetitions: 4,
+            timeout: Duration::from_secs(3600),
+            settle: Duration::from_secs(10),
+            sample_hz: 10.0,
+            order: Order::Interleaved,
+            warmup: if backend == "builtin" { 10 } else { 1 },
+            rounds: 12,
+            iterations: 60,
+            cooldown: Duration::from_millis(500),
+        }
+    }
+}
+
+/// How the arms of a group follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// All repetitions of a point, then the next point.
+    Sequential,
+    /// One repetition of every arm per pass, every other pass reversed.
+    Interleaved,
+}
+
+/// Text with `{name}` placeholders; `{{` and `}}` are literal braces. A placeholder is replaced inside its element and never splits it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// As written.
+    pub source: String,
+    pub parts: Vec<TemplatePart>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplatePart {
+    Literal(String),
+    Name(String),
+}

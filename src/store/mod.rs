@@ -1,0 +1,2 @@
+pub mod plan_file;
+pub mod record;
