@@ -108,6 +108,17 @@ pub struct Welcome {
     pub agent_sha256: String,
     /// False if the keeper was there already.
     pub keeper_is_new: bool,
+    /// The inference engine inside the agent.
+    pub engine: Engine,
+}
+
+/// What makes builtin inference of two agents comparable; not the agent's own version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Engine {
+    pub name: String,
+    pub version: String,
+    /// Our revision of how it is driven.
+    pub revision: u32,
 }
 
 /// Why a request was not done.

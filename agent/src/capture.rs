@@ -1,0 +1,106 @@
+//! Output of a workload, held in bounded memory: beginning and end are kept, the middle is counted and hashed.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use isotherm_wire::result::{Blob, Captured, Encoding};
+use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
+
+/// Bytes kept of each end of a stream.
+pub const KEPT_BYTES: usize = 1 << 20;
+
+/// Collects one stream. Hashing waits until bytes have to be dropped or the stream is over, so that a small output costs nothing
+/// while the workload runs.
+pub struct Capture {
+    keep: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    bytes: u64,
+    /// Over `head` and what fell out of `tail`; `None` until something did.
+    dropped: Option<Sha256>,
+}
+
+impl Capture {
+    pub fn new(keep: usize) -> Capture {
+        Capture { keep, head: Vec::new(), tail: VecDeque::new(), bytes: 0, dropped: None }
+    }
+
+    pub fn push(&mut self, mut chunk: &[u8]) {
+        self.bytes += chunk.len() as u64;
+        if self.head.len() < self.keep {
+            let n = chunk.len().min(self.keep - self.head.len());
+            self.head.extend_from_slice(&chunk[..n]);
+            chunk = &chunk[n..];
+        }
+        self.tail.extend(chunk);
+        if let Some(excess) = self.tail.len().checked_sub(self.keep).filter(|&n| n > 0) {
+            let head = &self.head;
+            let hasher = self.dropped.get_or_insert_with(|| Sha256::new().chain_update(head));
+            let gone: Vec<u8> = self.tail.drain(..excess).collect();
+            hasher.update(&gone);
+        }
+    }
+
+    pub fn finish(mut self) -> Captured {
+        let tail = self.tail.make_contiguous();
+        match self.dropped {
+            Some(hasher) => {
+                Captured { bytes: self.bytes, sha256: hex(&hasher.chain_update(&*tail).finalize()), head: blob(&self.head), tail: Some(blob(tail)) }
+            }
+            None => {
+                self.head.extend_from_slice(tail);
+                Captured { bytes: self.bytes, sha256: sha256_hex(&self.head), head: blob(&self.head), tail: None }
+            }
+        }
+    }
+}
+
+/// Bytes as text where they are UTF-8, else base64.
+pub fn blob(bytes: &[u8]) -> Blob {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Blob { encoding: Encoding::Utf8, data: text.to_owned() },
+        Err(_) => Blob { encoding: Encoding::Base64, data: STANDARD.encode(bytes) },
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_stream_is_kept_whole() {
+        let mut capture = Capture::new(4);
+        capture.push(b"ab");
+        capture.push(b"cdefgh");
+        let captured = capture.finish();
+        assert_eq!((captured.bytes, captured.head.data.as_str(), captured.tail), (8, "abcdefgh", None));
+        assert_eq!(captured.sha256, sha256_hex(b"abcdefgh"));
+    }
+
+    #[test]
+    fn a_long_stream_keeps_its_ends_and_the_hash_of_all() {
+        let all: Vec<u8> = (0..100_000u32).map(|i| b'a' + (i % 23) as u8).collect();
+        for step in [1usize, 7, 64, 5000] {
+            let mut capture = Capture::new(64);
+            all.chunks(step).for_each(|chunk| capture.push(chunk));
+            let captured = capture.finish();
+            assert_eq!(captured.bytes, 100_000);
+            assert_eq!(captured.sha256, sha256_hex(&all));
+            assert_eq!(captured.head.data.as_bytes(), &all[..64]);
+            assert_eq!(captured.tail.map(|t| t.data.into_bytes()).as_deref(), Some(&all[100_000 - 64..]));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_travel_as_base64() {
+        assert_eq!(blob(&[0xff, 0x00]), Blob { encoding: Encoding::Base64, data: "/wA=".into() });
+        assert_eq!(blob("é\u{1b}".as_bytes()).encoding, Encoding::Utf8);
+    }
+}

@@ -1,0 +1,208 @@
+//! Files by content. Hashes are kept by path, size, mtime, ctime and inode, so that a model of gigabytes is read once.
+
+use crate::{capture, dirs, sys};
+use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// PATH of a workload that declares none.
+pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Stat {
+    bytes: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+    inode: u64,
+}
+
+impl Stat {
+    fn of(meta: &Metadata) -> Stat {
+        Stat {
+            bytes: meta.len(),
+            mtime_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
+            ctime_ns: meta.ctime() * 1_000_000_000 + meta.ctime_nsec(),
+            inode: meta.ino(),
+        }
+    }
+}
+
+/// Hashes by path; kept on disk between keepers. A cache: losing it costs time and nothing else.
+#[derive(Default)]
+pub struct HashCache {
+    path: Option<PathBuf>,
+    entries: HashMap<String, (Stat, String)>,
+}
+
+impl HashCache {
+    pub fn open(path: PathBuf) -> HashCache {
+        let entries = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        HashCache { path: Some(path), entries }
+    }
+
+    pub fn save(&self) {
+        if let (Some(path), Ok(bytes)) = (&self.path, serde_json::to_vec(&self.entries)) {
+            let temporary = path.with_extension("tmp");
+            let _ = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+        }
+    }
+
+    /// The file behind a path, links resolved.
+    pub fn fact(&mut self, path: &Path) -> io::Result<FileFact> {
+        let path = fs::canonicalize(path)?;
+        let file = File::open(&path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let stat = Stat::of(&meta);
+        let name = path.display().to_string();
+        let sha256 = match self.entries.get(&name) {
+            Some((known, sha256)) if *known == stat => sha256.clone(),
+            _ => {
+                let sha256 = hash(&file)?;
+                if Stat::of(&file.metadata()?) != stat {
+                    return Err(io::Error::other("is being written"));
+                }
+                // A file changed a moment ago may change again within the same tick of its clock: don't trust its stat yet.
+                if sys::realtime_ns() as i64 - stat.ctime_ns > 2_000_000_000 {
+                    self.entries.insert(name.clone(), (stat.clone(), sha256.clone()));
+                }
+                sha256
+            }
+        };
+        Ok(FileFact { path: name, bytes: stat.bytes, mtime_ns: stat.mtime_ns, inode: stat.inode, sha256 })
+    }
+
+    /// Answer one question.
+    pub fn answer(&mut self, query: &FileQuery) -> FileAnswer {
+        let written = dirs::expand_home(&query.path);
+        let path = dirs::expand_home(&query.base).join(&written);
+        let found = |fact: io::Result<FileFact>| fact.map_or_else(|e| FileAnswer::Missing(e.to_string()), |f| FileAnswer::Found(vec![f]));
+        match query.role {
+            FileRole::Data => found(self.fact(&path)),
+            FileRole::Argument => match fs::metadata(&path) {
+                Ok(meta) if meta.is_file() => found(self.fact(&path)),
+                _ => FileAnswer::NotAFile,
+            },
+            FileRole::Glob => {
+                let Ok(paths) = glob::glob(&path.to_string_lossy()) else {
+                    return FileAnswer::Missing("not a pattern".into());
+                };
+                let mut facts = Vec::new();
+                for path in paths.flatten().filter(|p| p.is_file()) {
+                    match self.fact(&path) {
+                        Ok(fact) => facts.push(fact),
+                        Err(e) => return FileAnswer::Missing(format!("{}: {e}", path.display())),
+                    }
+                }
+                FileAnswer::Found(facts)
+            }
+            FileRole::Program => {
+                let search = query.search_path.as_deref().unwrap_or(DEFAULT_PATH);
+                let program = match find_program(&query.path, &path, search) {
+                    Ok(program) => program,
+                    Err(e) => return FileAnswer::Missing(e.to_string()),
+                };
+                match self.fact(&program) {
+                    Ok(fact) => {
+                        let mut facts = vec![fact];
+                        facts.extend(interpreter(&program).and_then(|i| self.fact(&find_program(&i, Path::new(&i), search).ok()?).ok()));
+                        FileAnswer::Found(facts)
+                    }
+                    Err(e) => FileAnswer::Missing(e.to_string()),
+                }
+            }
+        }
+    }
+}
+
+fn hash(mut file: &File) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(capture::hex(&hasher.finalize())),
+            n => hasher.update(&chunk[..n]),
+        }
+    }
+}
+
+fn find_program(name: &str, path: &Path, search: &str) -> io::Result<PathBuf> {
+    if name.contains('/') {
+        return fs::metadata(path).map(|_| path.to_owned());
+    }
+    let executable = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    search
+        .split(':')
+        .map(|dir| Path::new(dir).join(name))
+        .find(executable)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no program `{name}` in PATH {search}")))
+}
+
+/// The program that the `#!` line of a script asks for; through `env` the one that `env` looks up.
+fn interpreter(script: &Path) -> Option<String> {
+    let mut start = [0; 256];
+    let n = File::open(script).ok()?.read(&mut start).ok()?;
+    let line = start[..n].strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.split_whitespace();
+    let program = words.next()?;
+    if program.ends_with("/env") {
+        return words.find(|w| !w.starts_with('-') && !w.contains('=')).map(str::to_owned);
+    }
+    Some(program.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn query(path: &str, role: FileRole, base: &Path) -> FileQuery {
+        FileQuery { key: "k".into(), path: path.into(), role, base: base.display().to_string(), search_path: None }
+    }
+
+    #[test]
+    fn a_script_is_reported_with_its_interpreter() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("bench.sh");
+        fs::write(&script, "#!/usr/bin/env -S sh -e\necho 1\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut cache = HashCache::default();
+        let FileAnswer::Found(facts) = cache.answer(&query("./bench.sh", FileRole::Program, dir.path())) else { panic!() };
+        assert_eq!(facts.len(), 2);
+        assert_eq!(facts[0].sha256, capture::sha256_hex(b"#!/usr/bin/env -S sh -e\necho 1\n"));
+        assert!(facts[1].path.starts_with('/'));
+    }
+
+    #[test]
+    fn a_changed_file_is_hashed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("m"), "one").unwrap();
+        let mut cache = HashCache::open(dir.path().join("cache"));
+        let first = cache.answer(&query("m", FileRole::Data, dir.path()));
+        cache.save();
+        // Same length, so only the stat's times and inode can tell.
+        fs::write(dir.path().join("n"), "two").unwrap();
+        fs::rename(dir.path().join("n"), dir.path().join("m")).unwrap();
+        let mut cache = HashCache::open(dir.path().join("cache"));
+        let second = cache.answer(&query("m", FileRole::Data, dir.path()));
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn what_is_not_there_is_missing_in_the_systems_words() {
+        let mut cache = HashCache::default();
+        let base = Path::new("/nonexistent");
+        assert!(matches!(cache.answer(&query("m", FileRole::Data, base)), FileAnswer::Missing(w) if w.contains("No such file")));
+        assert!(matches!(cache.answer(&query("no-such-program", FileRole::Program, base)), FileAnswer::Missing(w) if w.contains("PATH")));
+        assert_eq!(cache.answer(&query("--flag", FileRole::Argument, base)), FileAnswer::NotAFile);
+        assert_eq!(cache.answer(&query("*.bin", FileRole::Glob, base)), FileAnswer::Found(vec![]));
+    }
+}

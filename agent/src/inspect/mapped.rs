@@ -1,0 +1,102 @@
+//! Files that a workload has mapped executable from outside the system directories: the libraries that ran and that argv doesn't name.
+//!
+//! Looked at right after the start and then ever more rarely: a look costs a fraction of a millisecond per process.
+
+use crate::contain::descendants;
+use crate::sys;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// Directories whose content belongs to the operating system, whose version the record has.
+const SYSTEM: [&str; 12] = [
+    "/bin/",
+    "/sbin/",
+    "/usr/bin/",
+    "/usr/sbin/",
+    "/lib/",
+    "/lib32/",
+    "/lib64/",
+    "/usr/lib/",
+    "/usr/lib32/",
+    "/usr/lib64/",
+    "/usr/libexec/",
+    "/usr/share/",
+];
+/// First look after the start; each next one waits twice as long, ns.
+const FIRST_LOOK_NS: u64 = 3_000_000;
+const LONGEST_WAIT_NS: u64 = 30_000_000_000;
+
+/// Looks at the processes below `init` until it is stopped.
+pub struct Watcher {
+    thread: thread::JoinHandle<BTreeSet<PathBuf>>,
+    stop: File,
+}
+
+impl Watcher {
+    pub fn start(init: i32) -> io::Result<Watcher> {
+        let (stopped, stop) = sys::pipe()?;
+        let thread = thread::Builder::new().name("mapped".into()).spawn(move || {
+            let mut found = BTreeSet::new();
+            let mut wait = FIRST_LOOK_NS;
+            while !sys::poll_readable(&[stopped.as_raw_fd()], Some(wait))[0] {
+                for pid in descendants(init) {
+                    if let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) {
+                        found.extend(libraries(&maps));
+                    }
+                }
+                wait = (wait * 2).min(LONGEST_WAIT_NS);
+            }
+            // The agent is below `init` for an instant, and its own file never belongs to a workload's identity.
+            if let Ok(own) = fs::read_link("/proc/self/exe") {
+                found.remove(&own);
+            }
+            found
+        })?;
+        Ok(Watcher { thread, stop })
+    }
+
+    pub fn stop(mut self) -> BTreeSet<PathBuf> {
+        let _ = self.stop.write_all(&[0]);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Executable mappings of files outside the system.
+fn libraries(maps: &str) -> impl Iterator<Item = PathBuf> + '_ {
+    maps.lines().filter_map(|line| {
+        // address permissions offset device inode path
+        let mut fields = line.splitn(6, ' ');
+        let permissions = fields.nth(1)?;
+        let path = fields.nth(3)?.trim_start();
+        let counts = permissions.contains('x')
+            && path.starts_with('/')
+            && !path.ends_with(" (deleted)")
+            && !path.starts_with("/memfd:")
+            && !SYSTEM.iter().any(|dir| path.starts_with(dir));
+        counts.then(|| Path::new(path).to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_code_from_outside_the_system_counts() {
+        let maps = "\
+55d0-55d1 r--p 00000000 fe:01 11 /opt/tool/bin/tool
+55d1-55d2 r-xp 00001000 fe:01 11                         /opt/tool/bin/tool
+7f00-7f01 r-xp 00001000 fe:01 12                         /usr/lib/x86_64-linux-gnu/libc.so.6
+7f02-7f03 r-xp 00001000 fe:01 13                         /opt/tool/lib/lib with space.so
+7f04-7f05 r-xp 00001000 fe:01 14                         /opt/old.so (deleted)
+7f06-7f07 r--p 00001000 fe:01 15                         /models/m.gguf
+7fff-8000 r-xp 00000000 00:00 0                          [vdso]
+";
+        let found: Vec<PathBuf> = libraries(maps).collect();
+        assert_eq!(found, [PathBuf::from("/opt/tool/bin/tool"), PathBuf::from("/opt/tool/lib/lib with space.so")]);
+    }
+}

@@ -1,0 +1,308 @@
+//! One run from settle to its sealed result. From the spawn of the workload to its exit nothing is sent and no file is written.
+
+use super::Keeper;
+use crate::capture::{Capture, KEPT_BYTES};
+use crate::contain::{self, Deadline, Ended, Launch};
+use crate::sampler::{Sampler, Sources};
+use crate::task::process::{Invocation, environment, invocation};
+use crate::{dirs, inspect, sys};
+use isotherm_wire::RESULT_VERSION;
+use isotherm_wire::result::{Captured, CollectedFile, Containment, Executed, Outcome, RunResult, Times, WarmupInvocation};
+use isotherm_wire::session::{Event, Phase, Start};
+use isotherm_wire::task::{RunSpec, WatchedFile};
+use isotherm_wire::telemetry::{Observer, Series, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Output kept of each end of a warm-up invocation.
+const WARMUP_KEPT_BYTES: usize = 64 << 10;
+/// Memory for samples set aside before a run starts; a longer run takes more as it goes.
+const MOST_EXPECTED_SAMPLES: usize = 6000;
+
+pub(super) fn execute(keeper: &Keeper, start: &Start, cancelled: &File) {
+    let run_id = &start.run_id;
+    let result = Run::new(keeper, start, cancelled).execute();
+    if let Some(survivor) = result.containment.survivors.first() {
+        let reason = format!(
+            "process {} of run {run_id} can't be ended (state {}, waiting in {})",
+            survivor.pid,
+            survivor.state,
+            survivor.wchan.as_deref().unwrap_or("?")
+        );
+        keeper.state().quarantined = Some(reason);
+    }
+    let sealed = keeper.spool.seal(&result);
+    let event = match sealed {
+        Ok((bytes, sha256)) => Event::Sealed { run_id: run_id.clone(), bytes, sha256 },
+        Err(e) => Event::SealFailed { run_id: run_id.clone(), message: e.to_string() },
+    };
+    {
+        let mut state = keeper.state();
+        if let Event::SealFailed { message, .. } = &event {
+            state.unsealed.insert(run_id.clone(), message.clone());
+        }
+        state.current = None;
+        state.idle_since_ns = sys::boottime_ns();
+    }
+    keeper.tell(run_id, event);
+}
+
+/// A run on its way: what is known so far becomes its result whatever happens.
+struct Run<'a> {
+    keeper: &'a Keeper,
+    start: &'a Start,
+    spec: &'a RunSpec,
+    cancelled: &'a File,
+    scratch: PathBuf,
+    result: RunResult,
+    boot_minus_monotonic_ns: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(keeper: &'a Keeper, start: &'a Start, cancelled: &'a File) -> Run<'a> {
+        let spec = &start.spec;
+        let scratch = keeper.dirs.scratch().join(&start.run_id);
+        let executed = Executed {
+            argv: Vec::new(),
+            env: environment(spec, &start.run_id, &scratch),
+            cwd: dirs::expand_home(&spec.cwd).display().to_string(),
+            affinity: sys::affinity().map(|cpus| sys::cpu_list(&cpus)),
+            nice: Some(sys::nice()),
+        };
+        let accepted_ns = sys::monotonic_ns();
+        let result = RunResult {
+            result_version: RESULT_VERSION,
+            run_id: start.run_id.clone(),
+            manifest: start.manifest.clone(),
+            agent: keeper.facts.clone(),
+            machine: inspect::machine::inspect(Path::new("/"), &keeper.containment),
+            containment: Containment { level: keeper.containment.level, cgroup: None, ended: 0, survivors: Vec::new() },
+            outcome: Outcome::AgentError { message: "the run was not executed".into() },
+            times: Times { start_unix_ns: sys::realtime_ns(), accepted_ns, ..Times::default() },
+            executed,
+            stdout: Capture::new(0).finish(),
+            stderr: Capture::new(0).finish(),
+            warmup: Vec::new(),
+            files: BTreeMap::new(),
+            changed_inputs: Vec::new(),
+            mapped: Vec::new(),
+            usage: None,
+            before: Snapshot::default(),
+            samples: Series::default(),
+            after: Snapshot::default(),
+            observer: Observer::default(),
+        };
+        let boot_minus_monotonic_ns = sys::boottime_ns().saturating_sub(accepted_ns);
+        Run { keeper, start, spec, cancelled, scratch, result, boot_minus_monotonic_ns }
+    }
+
+    fn execute(mut self) -> RunResult {
+        self.result.outcome = self.stages().unwrap_or_else(|stopped| stopped);
+        self.keeper.enter(&self.start.run_id, Phase::Collect);
+        if self.result.times.spawn_ns.is_some() {
+            self.result.after = Sources::open(Path::new("/")).snapshot();
+            self.result.changed_inputs = changed(&self.spec.watched);
+        }
+        let _ = fs::remove_dir_all(&self.scratch);
+        let times = &mut self.result.times;
+        times.end_unix_ns = sys::realtime_ns();
+        times.suspended_ns = sys::boottime_ns().saturating_sub(sys::monotonic_ns()).saturating_sub(self.boot_minus_monotonic_ns);
+        self.result
+    }
+
+    /// The run's stages in order; `Err` = it stops here, with this outcome.
+    fn stages(&mut self) -> Result<Outcome, Outcome> {
+        let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
+        let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
+        self.result.executed.argv.clone_from(&invocation.argv);
+        fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
+        self.settle()?;
+        self.result.changed_inputs = changed(&self.spec.watched);
+        if !self.result.changed_inputs.is_empty() {
+            return Err(Outcome::InputChanged);
+        }
+        self.warm_up(&invocation)?;
+        let stats: Vec<Option<(u64, i64, i64, u64)>> = invocation.collect.iter().map(|f| stat(&self.in_cwd(f))).collect();
+        let outcome = self.measure(&invocation)?;
+        for (asked, before) in invocation.collect.iter().zip(stats) {
+            let file = collect(&self.in_cwd(asked), before);
+            self.result.files.insert(asked.clone(), file);
+        }
+        Ok(outcome)
+    }
+
+    fn in_cwd(&self, path: &str) -> PathBuf {
+        Path::new(&self.result.executed.cwd).join(path)
+    }
+
+    /// A fixed wait that a cancel ends.
+    fn settle(&mut self) -> Result<(), Outcome> {
+        self.keeper.enter(&self.start.run_id, Phase::Settle);
+        self.result.times.settle_start_ns = Some(sys::monotonic_ns());
+        let until = sys::boottime_ns() + self.spec.settle_ms * 1_000_000;
+        loop {
+            let left = until.saturating_sub(sys::boottime_ns());
+            if sys::poll_readable(&[self.cancelled.as_raw_fd()], Some(left))[0] {
+                return Err(Outcome::Cancelled { wait_status: None });
+            }
+            if left == 0 {
+                self.result.times.settle_end_ns = Some(sys::monotonic_ns());
+                return Ok(());
+            }
+        }
+    }
+
+    fn warm_up(&mut self, invocation: &Invocation) -> Result<(), Outcome> {
+        if invocation.warmup == 0 {
+            return Ok(());
+        }
+        self.keeper.enter(&self.start.run_id, Phase::Warmup);
+        self.result.times.warmup_start_ns = Some(sys::monotonic_ns());
+        for index in 0..invocation.warmup {
+            let (mut ended, _) = self.invoke(invocation, WARMUP_KEPT_BYTES, &mut |_| {})?;
+            let outcome = outcome(&ended);
+            let (stdout, stderr) = take_output(&mut ended);
+            let well = matches!(outcome, Outcome::Exited { wait_status: 0 });
+            if !well {
+                // What it printed tells why: keep it where a failed run's words are looked for.
+                (self.result.stdout, self.result.stderr) = (stdout.clone(), stderr.clone());
+            }
+            self.result.warmup.push(WarmupInvocation {
+                wait_status: ended.wait_status,
+                spawn_ns: ended.spawn_ns.unwrap_or(0),
+                exit_ns: ended.exit_ns.unwrap_or(0),
+                stdout,
+                stderr,
+            });
+            match outcome {
+                Outcome::Exited { wait_status: 0 } => {}
+                Outcome::Exited { wait_status } => return Err(Outcome::WarmupFailed { index, wait_status: Some(wait_status) }),
+                Outcome::TimedOut { .. } => return Err(Outcome::WarmupFailed { index, wait_status: None }),
+                stopped => return Err(stopped),
+            }
+        }
+        self.result.times.warmup_end_ns = Some(sys::monotonic_ns());
+        Ok(())
+    }
+
+    fn measure(&mut self, invocation: &Invocation) -> Result<Outcome, Outcome> {
+        let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
+        let mut sources = Sources::open(Path::new("/"));
+        self.result.before = sources.snapshot();
+        let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize + 2;
+        self.keeper.enter(&self.start.run_id, Phase::Measure);
+        // The window: from here to the exit nothing is sent and nothing is written.
+        let sampler = Sampler::start(sources, self.spec.sample_hz, expected.min(MOST_EXPECTED_SAMPLES)).map_err(|e| agent_error("sampler", &e))?;
+        let invoked = self.invoke(invocation, KEPT_BYTES, &mut |_| {});
+        (self.result.samples, self.result.observer) = sampler.stop();
+        let (mut ended, mapped) = invoked?;
+        let outcome = outcome(&ended);
+        (self.result.stdout, self.result.stderr) = take_output(&mut ended);
+        self.result.usage = ended.usage.take();
+        let times = &mut self.result.times;
+        (times.spawn_ns, times.exit_ns, times.drained_ns) = (ended.spawn_ns, ended.exit_ns, ended.drained_ns);
+        let mut hashes = self.keeper.hashes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.result.mapped = mapped.iter().filter_map(|path| hashes.fact(path).ok()).collect();
+        Ok(outcome)
+    }
+
+    /// One invocation, contained. With it the files that it had mapped from outside the system.
+    fn invoke(&mut self, invocation: &Invocation, keep: usize, on_spawn: &mut dyn FnMut(i32)) -> Result<(Ended, BTreeSet<PathBuf>), Outcome> {
+        let cgroup = self.keeper.containment.cgroup.then(|| contain::make_cgroup(&self.start.run_id).ok()).flatten();
+        let launch = Launch {
+            argv: invocation.argv.clone(),
+            env: self.result.executed.env.clone(),
+            cwd: self.result.executed.cwd.clone(),
+            stdin: invocation.stdin.clone(),
+            grace_ms: self.spec.grace_ms,
+            cgroup: cgroup.as_ref().map(|c| c.display().to_string()),
+        };
+        let deadline = Deadline { timeout_ns: self.spec.timeout_ms * 1_000_000, grace_ns: self.spec.grace_ms * 1_000_000 };
+        let mut watcher = None;
+        let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |init| {
+            watcher = inspect::mapped::Watcher::start(init).ok();
+            on_spawn(init);
+        });
+        let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
+        if let Some(dir) = &cgroup {
+            let _ = fs::remove_dir(dir);
+        }
+        let ended = ended.map_err(|e| Outcome::AgentError { message: format!("containing the workload: {e}") })?;
+        let containment = &mut self.result.containment;
+        containment.cgroup = launch.cgroup;
+        containment.ended += ended.ended;
+        containment.survivors.extend(ended.survivors.iter().cloned());
+        Ok((ended, mapped))
+    }
+}
+
+fn outcome(ended: &Ended) -> Outcome {
+    let wait_status = ended.wait_status;
+    if let Some((message, errno)) = &ended.spawn_failed {
+        return Outcome::SpawnFailed { message: message.clone(), errno: *errno };
+    }
+    if let Some(message) = &ended.launch_failed {
+        return Outcome::AgentError { message: format!("containing the workload: {message}") };
+    }
+    match (ended.cancelled, ended.timed_out, wait_status) {
+        (true, ..) => Outcome::Cancelled { wait_status },
+        (_, true, _) => Outcome::TimedOut { wait_status },
+        (_, _, Some(wait_status)) => Outcome::Exited { wait_status },
+        (_, _, None) => {
+            Outcome::AgentError { message: "the run's first process was ended from outside; everything below it has been ended too".into() }
+        }
+    }
+}
+
+fn take_output(ended: &mut Ended) -> (Captured, Captured) {
+    let take = |capture: Option<Capture>| capture.unwrap_or_else(|| Capture::new(0)).finish();
+    (take(ended.stdout.take()), take(ended.stderr.take()))
+}
+
+/// Watched files that are not what was hashed, with what is different.
+fn changed(watched: &[WatchedFile]) -> Vec<String> {
+    let difference = |file: &WatchedFile| match fs::metadata(&file.path) {
+        Err(e) => Some(format!("{}: {e}", file.path)),
+        Ok(meta) => {
+            let mtime_ns = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
+            let same = meta.len() == file.bytes && mtime_ns == file.mtime_ns && meta.ino() == file.inode;
+            (!same).then(|| format!("{}: was written or replaced", file.path))
+        }
+    };
+    watched.iter().filter_map(difference).collect()
+}
+
+fn stat(path: &Path) -> Option<(u64, i64, i64, u64)> {
+    let meta = fs::metadata(path).ok()?;
+    let ns = |s: i64, ns: i64| s * 1_000_000_000 + ns;
+    Some((meta.len(), ns(meta.mtime(), meta.mtime_nsec()), ns(meta.ctime(), meta.ctime_nsec()), meta.ino()))
+}
+
+/// A file the run was to write; the one from before the run doesn't count.
+fn collect(path: &Path, before: Option<(u64, i64, i64, u64)>) -> CollectedFile {
+    match stat(path) {
+        None => match fs::metadata(path) {
+            Err(e) => CollectedFile::Missing(e.to_string()),
+            Ok(_) => CollectedFile::Missing("can't be read".into()),
+        },
+        Some(now) if Some(now) == before => CollectedFile::NotWritten,
+        Some(_) => {
+            let read = || -> std::io::Result<Captured> {
+                let mut file = File::open(path)?;
+                let mut capture = Capture::new(KEPT_BYTES);
+                let mut chunk = vec![0; 64 << 10];
+                loop {
+                    match file.read(&mut chunk)? {
+                        0 => return Ok(capture.finish()),
+                        n => capture.push(&chunk[..n]),
+                    }
+                }
+            };
+            read().map_or_else(|e| CollectedFile::Missing(e.to_string()), CollectedFile::Written)
+        }
+    }
+}

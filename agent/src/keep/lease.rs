@@ -1,0 +1,81 @@
+//! The lease on this machine: an abstract socket, so that it dies with its keeper and is never stale. Connecting to it names the holder.
+
+use isotherm_wire::session::Holder;
+use std::io::{self, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread;
+use std::time::Duration;
+
+const NAME: &str = "isotherm-lease";
+/// Gives the lease another name: for several devices that share one network namespace, and for tests beside each other.
+pub const NAME_VARIABLE: &str = "ISOTHERM_LEASE";
+
+pub enum Refused {
+    Held(Holder),
+    Failed(io::Error),
+}
+
+/// The lease while this lives.
+pub struct Lease {
+    listener: UnixListener,
+    answering: thread::JoinHandle<()>,
+}
+
+/// Take the lease of this machine.
+pub fn take(holder: &Holder) -> Result<Lease, Refused> {
+    let name = std::env::var(NAME_VARIABLE).unwrap_or_else(|_| NAME.to_owned());
+    let address = SocketAddr::from_abstract_name(name.as_bytes()).map_err(Refused::Failed)?;
+    let listener = match UnixListener::bind_addr(&address) {
+        Ok(listener) => listener,
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => return Err(who_holds(&address).map_or_else(Refused::Failed, Refused::Held)),
+        Err(e) => return Err(Refused::Failed(e)),
+    };
+    let line = serde_json::to_string(holder).map_err(|e| Refused::Failed(e.into()))? + "\n";
+    let answer = listener.try_clone().map_err(Refused::Failed)?;
+    let answering = thread::Builder::new()
+        .name("lease".into())
+        .spawn(move || {
+            while let Ok((mut asker, _)) = answer.accept() {
+                let _ = asker.set_write_timeout(Some(Duration::from_secs(1)));
+                let _ = asker.write_all(line.as_bytes());
+            }
+        })
+        .map_err(Refused::Failed)?;
+    Ok(Lease { listener, answering })
+}
+
+fn who_holds(address: &SocketAddr) -> io::Result<Holder> {
+    let mut line = String::new();
+    let stream = UnixStream::connect_addr(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.take(64 << 10).read_to_string(&mut line)?;
+    serde_json::from_str(&line).map_err(|e| io::Error::other(format!("the holder's answer was not understood: {e}")))
+}
+
+impl Lease {
+    /// Give it back: when this returns, another keeper can take it.
+    pub fn give_back(self) {
+        use std::os::fd::AsRawFd;
+        // SAFETY: our own listening socket; shutting it down ends the accept in the other thread.
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        let _ = self.answering.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_second_keeper_is_told_who_holds_the_machine_until_it_is_given_back() {
+        // SAFETY: no other test of this binary reads or writes the environment.
+        unsafe { std::env::set_var(NAME_VARIABLE, format!("isotherm-test-{}", std::process::id())) };
+        let holder = |id: &str| Holder { results_id: id.into(), campaign: "c".into(), controller: "me".into(), since: "now".into() };
+        let Ok(lease) = take(&holder("first")) else { panic!("free") };
+        assert!(matches!(take(&holder("second")), Err(Refused::Held(h)) if h.results_id == "first"));
+        lease.give_back();
+        assert!(take(&holder("second")).is_ok());
+    }
+}

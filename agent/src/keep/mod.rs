@@ -1,0 +1,201 @@
+//! The keeper: one per device and campaign session, detached. It holds lease, spool and runs, whatever happens to connections.
+//!
+//! Takes requests of its campaign's controllers, gives replies, events and sealed results; must not know what a run is for.
+
+mod client;
+mod execute;
+mod lease;
+
+use crate::inspect::files::HashCache;
+use crate::spool::Spool;
+use crate::{capture, contain, dirs, sys};
+use isotherm_wire::codec::write_message;
+use isotherm_wire::inspect::ContainmentCapability;
+use isotherm_wire::result::AgentFacts;
+use isotherm_wire::session::{Call, Event, Failure, FromAgent, Holder, Phase};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// Name of the keeper's socket in the state directory.
+pub const SOCKET_NAME: &str = "keeper.sock";
+/// With no client and no live run for this long, the keeper gives the device back and exits.
+const LINGER_NS: u64 = 600_000_000_000;
+
+/// What a keeper says to the `serve` that started it, one JSON line.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Started {
+    Listening,
+    /// Another keeper holds this machine.
+    Held(Holder),
+    Failed(Failure),
+}
+
+/// First line on a connection to the keeper, before the frames: is the keeper new to this client?
+#[derive(Debug, Serialize, Deserialize)]
+struct Introduction {
+    call: Call,
+    keeper_is_new: bool,
+}
+
+/// Hand a controller's hello to the keeper.
+pub fn introduce(keeper: &mut UnixStream, call: &Call, keeper_is_new: bool) -> io::Result<()> {
+    write_message(keeper, &Introduction { call: call.clone(), keeper_is_new })
+}
+
+/// What all threads of the keeper share.
+struct Keeper {
+    dirs: dirs::StateDir,
+    spool: Spool,
+    facts: AgentFacts,
+    containment: ContainmentCapability,
+    holder: Holder,
+    hashes: Mutex<HashCache>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Written to when the accept loop has to look at the state.
+    wake: File,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Current>,
+    /// Clients by number, with their streams; events go to those that follow a run.
+    clients: HashMap<u64, Client>,
+    next_client: u64,
+    /// Runs that ended and could not be sealed: in words.
+    unsealed: HashMap<String, String>,
+    quarantined: Option<String>,
+    /// A controller ended the session; the number of the client that waits for the reply, and its request's id.
+    ended_by: Option<(u64, u64)>,
+    idle_since_ns: u64,
+}
+
+/// The run that is executing.
+struct Current {
+    run_id: String,
+    task_sha256: String,
+    phase: Phase,
+    /// Readable for the run's thread once somebody cancels it.
+    cancel: File,
+    cancelled: bool,
+}
+
+struct Client {
+    stream: Arc<Mutex<UnixStream>>,
+    follows: Option<String>,
+}
+
+impl Keeper {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Tell those who follow this run. A client that doesn't read is dropped, not waited for.
+    fn tell(&self, run_id: &str, event: Event) {
+        let streams: Vec<_> = self.state().clients.values().filter(|c| c.follows.as_deref() == Some(run_id)).map(|c| Arc::clone(&c.stream)).collect();
+        for stream in streams {
+            let mut stream = stream.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if write_message(&mut *stream, &FromAgent::Event(event.clone())).is_err() {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+        }
+    }
+
+    fn enter(&self, run_id: &str, phase: Phase) {
+        if let Some(current) = &mut self.state().current {
+            current.phase = phase;
+        }
+        self.tell(run_id, Event::Phase { run_id: run_id.to_owned(), phase });
+    }
+}
+
+pub fn main(args: Vec<OsString>) -> Result<(), String> {
+    sys::close_inherited();
+    let root = match args.as_slice() {
+        [flag, root] if flag == "--state-dir" => root.to_string_lossy().into_owned(),
+        _ => return Err("usage: isotherm-agent keep --state-dir DIR".into()),
+    };
+    let mut holder = String::new();
+    io::stdin().read_to_string(&mut holder).map_err(|e| e.to_string())?;
+    let holder: Holder = serde_json::from_str(&holder).map_err(|e| format!("holder: {e}"))?;
+    let started = |started: &Started| {
+        let line = serde_json::to_string(started).unwrap_or_default();
+        let _ = writeln!(io::stdout(), "{line}");
+    };
+    let lease = match lease::take(&holder) {
+        Ok(lease) => lease,
+        Err(lease::Refused::Held(other)) => {
+            started(&Started::Held(other));
+            return Ok(());
+        }
+        Err(lease::Refused::Failed(e)) => {
+            started(&Started::Failed(Failure::Other { message: format!("taking the lease: {e}") }));
+            return Ok(());
+        }
+    };
+    match set_up(&root, holder) {
+        Ok((keeper, listener, wakened)) => {
+            started(&Started::Listening);
+            // `serve` reads to the end of our stdout; let it go.
+            detach_stdout();
+            client::accept_loop(&keeper, &listener, &wakened, lease);
+            Ok(())
+        }
+        Err(failure) => {
+            started(&Started::Failed(failure));
+            Ok(())
+        }
+    }
+}
+
+fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net::UnixListener, File), Failure> {
+    let other = |what: &str, e: &dyn std::fmt::Display| Failure::Other { message: format!("{what}: {e}") };
+    let dirs = dirs::state_dir(Some(root))?;
+    // Orphans of a run whose `init` is killed come to us.
+    sys::become_subreaper().map_err(|e| other("becoming subreaper", &e))?;
+    let spool = Spool::new(dirs.spool());
+    let quarantined = end_lost_runs(&spool).map_err(|e| other("reading the spool", &e))?;
+    let containment = contain::trial();
+    let exe = std::fs::read("/proc/self/exe").map_err(|e| other("reading our own executable", &e))?;
+    let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256: capture::sha256_hex(&exe), target: sys::TARGET.into() };
+    drop(exe);
+    let listener = sys::listen_in(&dirs.path, SOCKET_NAME).map_err(|e| other("listening on the keeper's socket", &e))?;
+    let (wakened, wake) = sys::pipe().map_err(|e| other("pipe", &e))?;
+    let keeper = Keeper {
+        hashes: Mutex::new(HashCache::open(dirs.hash_cache())),
+        spool,
+        dirs,
+        facts,
+        containment,
+        holder,
+        state: Mutex::new(State { quarantined, idle_since_ns: sys::boottime_ns(), ..State::default() }),
+        changed: Condvar::new(),
+        wake,
+    };
+    Ok((Arc::new(keeper), listener, wakened))
+}
+
+/// Runs without a result whose keeper is gone: end what is left of them. `Some` = something could not be ended.
+fn end_lost_runs(spool: &Spool) -> io::Result<Option<String>> {
+    for entry in spool.entries()?.iter().filter(|e| e.sealed.is_none()) {
+        if let Err(pids) = contain::sweep(&entry.run.run_id) {
+            return Ok(Some(format!("processes {pids:?} of run {} can't be ended", entry.run.run_id)));
+        }
+    }
+    Ok(None)
+}
+
+fn detach_stdout() {
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        for fd in [0, 1] {
+            // SAFETY: both descriptors are ours; the old ones are closed by this.
+            unsafe { libc::dup2(null.as_raw_fd(), fd) };
+        }
+    }
+}

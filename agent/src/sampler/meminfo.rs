@@ -1,0 +1,81 @@
+//! `/proc/meminfo` and `/proc/vmstat`: memory, swap, page faults of the machine.
+
+use super::{Definition, OpenFile, Source, definition};
+use crate::inspect::machine::kib;
+use std::path::{Path, PathBuf};
+
+const MEMORY: [&str; 5] = ["mem_available_bytes", "mem_free_bytes", "cached_bytes", "dirty_bytes", "swap_used_bytes"];
+/// Metric and its name in `/proc/vmstat`; counters since boot.
+const FAULTS: [(&str, &str); 4] =
+    [("swap_in_pages_count", "pswpin"), ("swap_out_pages_count", "pswpout"), ("major_faults_count", "pgmajfault"), ("oom_kills_count", "oom_kill")];
+
+pub struct Meminfo {
+    path: PathBuf,
+    file: OpenFile,
+}
+
+fn memory_definitions(path: &Path) -> Vec<Definition> {
+    MEMORY.iter().map(|metric| definition(metric, "bytes", path)).collect()
+}
+
+impl Meminfo {
+    pub fn open(root: &Path) -> Result<Meminfo, (Vec<Definition>, String)> {
+        let path = root.join("proc/meminfo");
+        match OpenFile::open(&path, 8 << 10) {
+            Ok(file) => Ok(Meminfo { path, file }),
+            Err(why) => Err((memory_definitions(&path), why)),
+        }
+    }
+}
+
+impl Source for Meminfo {
+    fn definitions(&self) -> Vec<Definition> {
+        memory_definitions(&self.path)
+    }
+
+    fn read(&mut self, values: &mut [Option<f64>]) {
+        values.fill(None);
+        let Some(text) = self.file.text() else { return };
+        let bytes = |name| kib(text, name);
+        values[0] = bytes("MemAvailable").map(|b| b as f64);
+        values[1] = bytes("MemFree").map(|b| b as f64);
+        values[2] = bytes("Cached").map(|b| b as f64);
+        values[3] = bytes("Dirty").map(|b| b as f64);
+        values[4] = bytes("SwapTotal").zip(bytes("SwapFree")).and_then(|(total, free)| total.checked_sub(free)).map(|b| b as f64);
+    }
+}
+
+pub struct Vmstat {
+    path: PathBuf,
+    file: OpenFile,
+}
+
+fn fault_definitions(path: &Path) -> Vec<Definition> {
+    FAULTS.iter().map(|(metric, _)| definition(metric, "count", path)).collect()
+}
+
+impl Vmstat {
+    pub fn open(root: &Path) -> Result<Vmstat, (Vec<Definition>, String)> {
+        let path = root.join("proc/vmstat");
+        match OpenFile::open(&path, 16 << 10) {
+            Ok(file) => Ok(Vmstat { path, file }),
+            Err(why) => Err((fault_definitions(&path), why)),
+        }
+    }
+}
+
+impl Source for Vmstat {
+    fn definitions(&self) -> Vec<Definition> {
+        fault_definitions(&self.path)
+    }
+
+    fn read(&mut self, values: &mut [Option<f64>]) {
+        values.fill(None);
+        let Some(text) = self.file.text() else { return };
+        for (name, number) in text.lines().filter_map(|l| l.split_once(' ')) {
+            if let Some(i) = FAULTS.iter().position(|(_, n)| *n == name) {
+                values[i] = number.parse().ok();
+            }
+        }
+    }
+}

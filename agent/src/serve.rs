@@ -1,0 +1,140 @@
+//! One connection: proof of life, then a proxy between stdin/stdout and the keeper. It may die and be replaced at any time.
+
+use crate::{capture, dirs, keep, sys};
+use isotherm_wire::codec::{read_frame, write_message};
+use isotherm_wire::session::{Call, Failure, FromAgent, Hello, Reply, Request};
+use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// How often, every [`LOOK_AGAIN_NS`], a keeper that somebody else of our campaign has just started is looked for.
+const LOOKS: u32 = 200;
+const LOOK_AGAIN_NS: u64 = 10_000_000;
+
+pub fn main(args: Vec<OsString>) -> Result<(), String> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let (mut nonce, mut configured) = (None, None);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            lexopt::Arg::Long("nonce") => nonce = Some(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned()),
+            lexopt::Arg::Long("state-dir") => configured = Some(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned()),
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    let nonce = nonce.ok_or("serve needs --nonce")?;
+    let mut stdin = io::stdin().lock();
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{GREETING_WORD} {nonce} {} {PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION")).map_err(|e| e.to_string())?;
+    stdout.flush().map_err(|e| e.to_string())?;
+
+    let Some(frame) = read_frame(&mut stdin).map_err(|e| e.to_string())? else { return Ok(()) };
+    let call: Call = frame.message().map_err(|e| e.to_string())?;
+    let Request::Hello(hello) = &call.request else {
+        return fail(call.id, Failure::Other { message: "the first request must be hello".into() });
+    };
+    if hello.protocol != PROTOCOL_VERSION {
+        return fail(call.id, Failure::VersionMismatch { agent: PROTOCOL_VERSION, controller: hello.protocol });
+    }
+    let (mut keeper, is_new) = match reach_keeper(hello, configured.as_deref()) {
+        Ok(reached) => reached,
+        Err(failure) => return fail(call.id, failure),
+    };
+    keep::introduce(&mut keeper, &call, is_new).map_err(|e| e.to_string())?;
+    pump(stdin, keeper)
+}
+
+fn fail(id: u64, failure: Failure) -> Result<(), String> {
+    write_message(&mut io::stdout(), &FromAgent::Reply { id, reply: Reply::Failed(failure) }).map_err(|e| e.to_string())
+}
+
+/// Connect to this machine's keeper; start one if there is none. True with it: it is new.
+fn reach_keeper(hello: &Hello, configured: Option<&str>) -> Result<(UnixStream, bool), Failure> {
+    let state = dirs::state_dir(configured)?;
+    let connect = || sys::connect_in(&state.path, keep::SOCKET_NAME);
+    if let Ok(stream) = connect() {
+        return Ok((stream, false));
+    }
+    match start_keeper(hello, &state)? {
+        None => {
+            connect().map(|stream| (stream, true)).map_err(|e| Failure::Other { message: format!("the keeper started and can't be reached: {e}") })
+        }
+        // Somebody of the same campaign was faster: their keeper is ours too, as soon as it listens.
+        Some(holder) if holder.results_id == hello.holder.results_id => {
+            for _ in 0..LOOKS {
+                if let Ok(stream) = connect() {
+                    return Ok((stream, false));
+                }
+                sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
+            }
+            Err(Failure::LeaseHeld(holder))
+        }
+        Some(holder) => Err(Failure::LeaseHeld(holder)),
+    }
+}
+
+/// Start a detached keeper and wait until it listens. `Some` = somebody else holds this machine.
+fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<isotherm_wire::session::Holder>, Failure> {
+    let other = |what: &str, e: &dyn std::fmt::Display| Failure::Other { message: format!("{what}: {e}") };
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(state.path.join("keeper.log"));
+    let log = log.map_err(|e| Failure::StateDirectory {
+        path: state.path.display().to_string(),
+        reason: e.to_string(),
+        hint: "make it writable, or set `state_dir` of the device".into(),
+    })?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("keep").arg("--state-dir").arg(&state.root).current_dir("/");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::from(log));
+    // SAFETY: setsid is async-signal-safe.
+    unsafe { command.pre_exec(sys::new_session) };
+    let mut keeper = command.spawn().map_err(|e| other("starting the keeper", &e))?;
+    let (stdin, stdout) = (keeper.stdin.take(), keeper.stdout.take());
+    if let Some(mut stdin) = stdin {
+        let holder = serde_json::to_vec(&hello.holder).map_err(|e| other("holder", &e))?;
+        stdin.write_all(&holder).map_err(|e| other("the keeper went away", &e))?;
+    }
+    let mut line = String::new();
+    if let Some(mut stdout) = stdout {
+        stdout.read_to_string(&mut line).map_err(|e| other("the keeper went away", &e))?;
+    }
+    match serde_json::from_str::<keep::Started>(line.trim()) {
+        Ok(keep::Started::Listening) => Ok(None),
+        Ok(keep::Started::Held(holder)) => Ok(Some(holder)),
+        Ok(keep::Started::Failed(failure)) => Err(failure),
+        Err(_) => {
+            let log = std::fs::read(state.path.join("keeper.log")).unwrap_or_default();
+            let tail = &log[log.len().saturating_sub(400)..];
+            Err(other("the keeper did not start", &capture::blob(tail).data))
+        }
+    }
+}
+
+/// Bytes in both directions until either side ends.
+fn pump(mut stdin: io::StdinLock<'_>, keeper: UnixStream) -> Result<(), String> {
+    let mut from_keeper = keeper.try_clone().map_err(|e| e.to_string())?;
+    let mut to_keeper = keeper;
+    let back = std::thread::spawn(move || {
+        let mut stdout = io::stdout().lock();
+        let mut chunk = vec![0; 64 << 10];
+        while let Ok(n @ 1..) = from_keeper.read(&mut chunk) {
+            if stdout.write_all(&chunk[..n]).and_then(|()| stdout.flush()).is_err() {
+                break;
+            }
+        }
+        // The keeper is gone or the link is: nothing is left to carry. A read of stdin would hang on, so leave at once.
+        std::process::exit(0);
+    });
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(n @ 1..) = stdin.read(&mut chunk) {
+        if to_keeper.write_all(&chunk[..n]).is_err() {
+            break;
+        }
+    }
+    // The controller has gone: tell the keeper and let what it still says drain away.
+    let _ = to_keeper.shutdown(Shutdown::Both);
+    let _ = back.join();
+    Ok(())
+}

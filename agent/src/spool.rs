@@ -1,0 +1,179 @@
+//! The spool: sealed results on the device's disk, kept until a controller says it has stored them.
+//!
+//! `<spool>/<run_id>/run.json` is there before the run starts; `result-<sha256>.json` appears by one rename when it is complete,
+//! so that its name says whether its content is whole. Takes runs and results, gives bytes; must not know what they mean.
+
+use crate::capture;
+use isotherm_wire::result::RunResult;
+use isotherm_wire::session::Start;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Version of `run.json`.
+const SPOOL_VERSION: u32 = 1;
+
+/// What is known of a run before it has a result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunFile {
+    pub spool_version: u32,
+    pub run_id: String,
+    /// sha256 over the run's spec: the same run_id with another task is an error.
+    pub task_sha256: String,
+    pub manifest: serde_json::Value,
+}
+
+/// A run in the spool.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub run: RunFile,
+    /// Length and sha256 of the sealed result.
+    pub sealed: Option<(u64, String)>,
+}
+
+pub struct Spool {
+    dir: PathBuf,
+}
+
+impl Spool {
+    pub fn new(dir: PathBuf) -> Spool {
+        Spool { dir }
+    }
+
+    /// A run's directory; `None` for an id that isn't one, so that no request climbs out of the spool.
+    fn dir_of(&self, run_id: &str) -> Option<PathBuf> {
+        let fits = run_id.len() <= 64 && !run_id.is_empty() && run_id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        fits.then(|| self.dir.join(run_id))
+    }
+
+    /// Note a run, durably, before it starts.
+    pub fn begin(&self, start: &Start) -> io::Result<()> {
+        let dir = self.dir_of(&start.run_id).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a run id"))?;
+        match fs::create_dir(&dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        let run =
+            RunFile { spool_version: SPOOL_VERSION, run_id: start.run_id.clone(), task_sha256: task_sha256(start), manifest: start.manifest.clone() };
+        write_durably(&dir, "run.json", &serde_json::to_vec(&run)?)?;
+        File::open(&self.dir)?.sync_all()
+    }
+
+    /// Seal a result; its length and sha256.
+    pub fn seal(&self, result: &RunResult) -> io::Result<(u64, String)> {
+        let dir = self.dir_of(&result.run_id).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a run id"))?;
+        let bytes = serde_json::to_vec(result)?;
+        let sha256 = capture::sha256_hex(&bytes);
+        write_durably(&dir, &result_name(&sha256), &bytes)?;
+        Ok((bytes.len() as u64, sha256))
+    }
+
+    /// Everything in the spool, by run id. An entry without a readable `run.json` never started and is dropped.
+    pub fn entries(&self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for dir in fs::read_dir(&self.dir)?.flatten() {
+            let run = fs::read(dir.path().join("run.json")).ok().and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
+            match run {
+                Some(run) => entries.push(Entry { sealed: sealed(&dir.path()), run }),
+                None => _ = fs::remove_dir_all(dir.path()),
+            }
+        }
+        entries.sort_by(|a, b| a.run.run_id.cmp(&b.run.run_id));
+        Ok(entries)
+    }
+
+    pub fn entry(&self, run_id: &str) -> Option<Entry> {
+        let dir = self.dir_of(run_id)?;
+        let run = serde_json::from_slice(&fs::read(dir.join("run.json")).ok()?).ok()?;
+        Some(Entry { sealed: sealed(&dir), run })
+    }
+
+    /// Bytes of a sealed result from `offset`; fewer than `most` at its end.
+    pub fn read(&self, entry: &Entry, offset: u64, most: usize) -> io::Result<Vec<u8>> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let (_, sha256) = entry.sealed.as_ref().ok_or_else(missing)?;
+        let file = File::open(self.dir_of(&entry.run.run_id).ok_or_else(missing)?.join(result_name(sha256)))?;
+        let mut chunk = vec![0; most];
+        let mut have = 0;
+        while have < most {
+            match file.read_at(&mut chunk[have..], offset + have as u64)? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        chunk.truncate(have);
+        Ok(chunk)
+    }
+
+    pub fn forget(&self, run_id: &str) -> io::Result<()> {
+        match self.dir_of(run_id) {
+            Some(dir) => fs::remove_dir_all(dir).and_then(|()| File::open(&self.dir)?.sync_all()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// Identifies the task of a run.
+pub fn task_sha256(start: &Start) -> String {
+    capture::sha256_hex(&serde_json::to_vec(&start.spec).unwrap_or_default())
+}
+
+fn result_name(sha256: &str) -> String {
+    format!("result-{sha256}.json")
+}
+
+fn sealed(dir: &Path) -> Option<(u64, String)> {
+    fs::read_dir(dir).ok()?.flatten().find_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        let sha256 = name.strip_prefix("result-")?.strip_suffix(".json")?.to_owned();
+        Some((file.metadata().ok()?.len(), sha256))
+    })
+}
+
+/// Temporary, fsync, rename, fsync of the directory: the file is there whole or not at all.
+fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = dir.join(format!(".{name}.tmp"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn run(id: &str) -> RunFile {
+        RunFile { spool_version: 1, run_id: id.into(), task_sha256: "t".into(), manifest: serde_json::json!({"job": 1}) }
+    }
+
+    #[test]
+    fn a_torn_result_is_no_result() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path().into());
+        let own = dir.path().join("0192-aa");
+        fs::create_dir(&own).unwrap();
+        write_durably(&own, "run.json", &serde_json::to_vec(&run("0192-aa")).unwrap()).unwrap();
+        fs::write(own.join(".result-abc.json.tmp"), "{\"half").unwrap();
+        assert!(spool.entry("0192-aa").unwrap().sealed.is_none());
+        write_durably(&own, &result_name("abc"), b"0123456789").unwrap();
+        let entry = spool.entry("0192-aa").unwrap();
+        assert_eq!(entry.sealed, Some((10, "abc".into())));
+        assert_eq!(spool.read(&entry, 6, 100).unwrap(), b"6789");
+        spool.forget("0192-aa").unwrap();
+        assert!(spool.entries().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_run_id_can_not_climb_out_of_the_spool() {
+        let spool = Spool::new("/tmp".into());
+        for id in ["..", "../x", "a/b", "", "/etc"] {
+            assert!(spool.dir_of(id).is_none(), "{id:?}");
+        }
+        assert!(spool.dir_of("01932f5e-0000-7000-8000-000000000001").is_some());
+    }
+}

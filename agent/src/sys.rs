@@ -1,0 +1,289 @@
+//! Thin wrappers over system calls: clocks, descriptors, processes. The only file with `unsafe` besides the launcher in `init.rs`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// Target triple this agent was built for.
+pub const TARGET: &str = env!("ISOTHERM_TARGET");
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid timespec; the clocks used here exist on every supported kernel, so the call can't fail.
+    unsafe { libc::clock_gettime(clock, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// CLOCK_MONOTONIC, ns: every duration.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_BOOTTIME, ns: runs on while the machine is suspended.
+pub fn boottime_ns() -> u64 {
+    clock_ns(libc::CLOCK_BOOTTIME)
+}
+
+/// CLOCK_REALTIME, ns since 1970: labels only.
+pub fn realtime_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// CPU time of this process, all threads, ns.
+pub fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+pub fn uid() -> u32 {
+    // SAFETY: no arguments, can't fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Make this process the one that orphans below it are given to.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Ask the kernel for `signal` when the thread that started us ends. Async-signal-safe.
+pub fn die_with_parent(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(drop)
+}
+
+/// Detach from terminal and process group. Async-signal-safe.
+pub fn new_session() -> io::Result<()> {
+    // SAFETY: no arguments.
+    check(unsafe { libc::setsid() }).map(drop)
+}
+
+/// Close every descriptor from 3 on: what a keeper inherits from a shell or an ssh daemon isn't its own.
+pub fn close_inherited() {
+    // SAFETY: called first thing in a process role, before any descriptor of ours above 2 exists.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) } != 0 {
+        for fd in 3..4096 {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Outcome of one `waitpid`.
+pub enum Waited {
+    /// pid and raw wait status.
+    Reaped(i32, i32),
+    /// Children exist, none has ended.
+    NoneYet,
+    /// There is no child: for a subreaper or the first process of a namespace, no descendant either.
+    NoChildren,
+}
+
+pub fn wait_any() -> Waited {
+    let mut status = 0;
+    // SAFETY: `status` is a valid int.
+    match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
+        0 => Waited::NoneYet,
+        pid if pid > 0 => Waited::Reaped(pid, status),
+        _ if io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) => Waited::NoChildren,
+        _ => Waited::NoneYet,
+    }
+}
+
+/// Send a signal to one process, or with −1 to all of our PID namespace.
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: plain integers; a process that is gone already is no error here.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// A handle on a process that can't come to mean another one.
+pub struct PidFd(OwnedFd);
+
+impl PidFd {
+    pub fn open(pid: i32) -> io::Result<PidFd> {
+        // SAFETY: plain integers; the result is a new descriptor or −1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        check(fd as libc::c_int)?;
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(PidFd(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: a live pidfd, no siginfo.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0) };
+    }
+}
+
+/// Resource usage of all children waited for so far.
+pub fn children_usage() -> isotherm_wire::result::Usage {
+    // SAFETY: rusage is plain data, zero is valid, and the kernel fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let us = |t: libc::timeval| t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64;
+    isotherm_wire::result::Usage {
+        user_us: us(usage.ru_utime),
+        system_us: us(usage.ru_stime),
+        max_rss_bytes: usage.ru_maxrss as u64 * 1024,
+        major_faults: usage.ru_majflt as u64,
+        voluntary_switches: usage.ru_nvcsw as u64,
+        involuntary_switches: usage.ru_nivcsw as u64,
+    }
+}
+
+/// A descriptor that becomes readable when one of `signals` is pending; they are blocked for this thread from now on.
+pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before use; the result is a new descriptor or −1.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Wait until one of the descriptors is readable or hung up, or the time is over; true per descriptor that is. `None` = wait for ever.
+pub fn poll_readable(fds: &[RawFd], timeout_ns: Option<u64>) -> Vec<bool> {
+    let mut list: Vec<libc::pollfd> = fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    let limit = timeout_ns.map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as libc::time_t, tv_nsec: (ns % 1_000_000_000) as _ });
+    // SAFETY: `list` and `limit` live through the call; an interrupted wait reads as "nothing yet".
+    let n = unsafe { libc::ppoll(list.as_mut_ptr(), list.len() as libc::nfds_t, limit.as_ref().map_or(std::ptr::null(), |l| l), std::ptr::null()) };
+    list.iter().map(|p| n > 0 && p.revents != 0).collect()
+}
+
+/// `(read end, write end)`, close-on-exec.
+pub fn pipe() -> io::Result<(File, File)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors; both are new and ours.
+    unsafe {
+        check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
+        Ok((File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])))
+    }
+}
+
+/// Read at offset 0 without moving the file's position; the number of bytes read.
+pub fn pread(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    use std::os::unix::fs::FileExt;
+    file.read_at(buffer, 0)
+}
+
+/// Connect to a socket in a directory, however long its path is (`sun_path` holds 108 bytes).
+pub fn connect_in(dir: &Path, name: &str) -> io::Result<UnixStream> {
+    let dir = File::open(dir)?;
+    UnixStream::connect(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
+}
+
+/// Listen on a socket in a directory, replacing one whose owner is gone. The caller holds the lease, so nobody else listens there.
+pub fn listen_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
+    match std::fs::remove_file(dir.join(name)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let handle = File::open(dir)?;
+    // SAFETY: plain integers. Only this process's file creation in this instant; the keeper is still single-threaded here.
+    let old = unsafe { libc::umask(0o177) };
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", handle.as_raw_fd()));
+    // SAFETY: as above.
+    unsafe { libc::umask(old) };
+    listener
+}
+
+/// File system type of a path, `f_type` of statfs(2).
+pub fn filesystem_type(path: &Path) -> io::Result<i64> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: a valid C string and a buffer that the kernel fills.
+    unsafe {
+        let mut buffer: libc::statfs = std::mem::zeroed();
+        check(libc::statfs(path.as_ptr(), &mut buffer))?;
+        Ok(buffer.f_type as i64)
+    }
+}
+
+/// CPUs of our affinity mask, ascending.
+pub fn affinity() -> Option<Vec<usize>> {
+    // SAFETY: cpu_set_t is plain data that the kernel fills.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return None;
+        }
+        Some((0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect())
+    }
+}
+
+pub fn nice() -> i32 {
+    // SAFETY: plain integers; −1 is a legal answer.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+pub struct Uname {
+    pub release: String,
+    pub version: String,
+    pub machine: String,
+    pub hostname: String,
+}
+
+pub fn uname() -> Uname {
+    // SAFETY: utsname is plain data; the kernel ends each field with NUL.
+    let name = unsafe {
+        let mut name: libc::utsname = std::mem::zeroed();
+        libc::uname(&mut name);
+        name
+    };
+    let text = |field: &[libc::c_char]| {
+        let bytes: Vec<u8> = field.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    Uname { release: text(&name.release), version: text(&name.version), machine: text(&name.machine), hostname: text(&name.nodename) }
+}
+
+/// `0-3,6` from an ascending list.
+pub fn cpu_list(cpus: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let texts: Vec<String> = ranges.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+    texts.join(",")
+}
+
+/// Number of CPUs in a list like `0-3,6`; `None` if it isn't one.
+pub fn cpu_count(list: &str) -> Option<u32> {
+    let list = list.trim();
+    if list.is_empty() {
+        return None;
+    }
+    list.split(',').try_fold(0u32, |sum, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_written_and_counted() {
+        assert_eq!(cpu_list(&[0, 1, 2, 6, 8, 9]), "0-2,6,8-9");
+        assert_eq!(cpu_count("0-2,6,8-9\n"), Some(6));
+        assert_eq!(cpu_count(""), None);
+        assert_eq!(cpu_count("3-1"), None);
+    }
+}
