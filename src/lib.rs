@@ -1,4 +1,16 @@
 //! isotherm: a declarative campaign orchestrator for on-device ML inference benchmarks.
 
+pub mod backend;
+pub mod cli;
 pub mod config;
+pub mod device;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod stats;
 pub mod store;
+
+// So that test support can be shared with the tests outside of the library.
+#[cfg(test)]
+extern crate self as isotherm;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The `isotherm` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    isotherm::cli::main()
+}

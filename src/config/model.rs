@@ -220,7 +220,8 @@ impl fmt::Display for AxisValue {
         match self {
             AxisValue::Bool(v) => v.fmt(f),
             AxisValue::Int(v) => v.fmt(f),
-            AxisValue::Float(v) => v.fmt(f),
+            // A float stays one: `1.0`, not `1`.
+            AxisValue::Float(v) => write!(f, "{v:?}"),
             AxisValue::Text(v) => f.write_str(v),
         }
     }

@@ -1,2 +1,62 @@
+//! Results on disk: takes records, gives sealed files, index, resume scan, journal; must not know statistics.
+
+pub mod durable;
+pub mod index;
+pub mod journal;
 pub mod plan_file;
 pub mod record;
+pub mod results;
+pub mod seal;
+pub mod sidecar;
+pub mod write;
+
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why results could not be read or written.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("failed to {what} {path}: {source}")]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{path} is in use: {holder}")]
+    Locked { path: PathBuf, holder: String },
+    #[error("{path} belongs to the campaign file {owner}, not to {claimant}")]
+    OtherCampaign { path: PathBuf, owner: String, claimant: String },
+    #[error("{path} is not a results directory: it has no .isotherm-id")]
+    NotResults { path: PathBuf },
+    #[error("{path} is damaged: {reason}")]
+    Damaged { path: PathBuf, reason: String },
+}
+
+impl StoreError {
+    /// An action for the user.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            StoreError::Locked { .. } => Some("wait until it has ended; `isotherm status` can be used meanwhile".into()),
+            StoreError::OtherCampaign { path, owner, .. } => Some(format!(
+                "give this campaign another name (`campaign:`), another place (`--results DIR`), or, if {owner} was renamed to it, put the new name into {}",
+                path.join(results::ID_FILE).display()
+            )),
+            StoreError::NotResults { .. } => Some("name the directory of one campaign, such as results/smoke".into()),
+            StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Some("free space there; nothing is lost, run again to go on".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Adds what and where to an IO error.
+fn io_error<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> StoreError + 'a {
+    move |source| StoreError::Io { what, path: path.to_owned(), source }
+}
+
+/// A file that could not be taken for a record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Broken {
+    /// Relative to the results directory.
+    pub path: String,
+    /// Torn, edited, of a newer version …
+    pub why: String,
+}

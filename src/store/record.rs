@@ -411,7 +411,20 @@ pub struct Iterations {
 #[serde(rename_all = "snake_case")]
 pub enum Samples {
     Inline(Series),
-    Sidecar(Sidecar),
+    /// CSV, `monotonic_ns` and then these columns in this order; an empty field = that read failed.
+    Sidecar {
+        file: Sidecar,
+        columns: Vec<SampledColumn>,
+    },
+}
+
+/// A column of the samples sidecar.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SampledColumn {
+    pub metric: String,
+    pub unit: String,
+    pub source: String,
 }
 
 /// A file beside the record.
@@ -423,6 +436,7 @@ pub struct Sidecar {
     pub bytes: u64,
     /// Of the file as stored, hex.
     pub sha256: String,
+    /// `zstd` or `csv+zstd`.
     pub format: String,
 }
 
@@ -458,6 +472,9 @@ pub struct RawStream {
     pub head: Option<Blob>,
     /// Its end, where the middle was dropped.
     pub tail: Option<Blob>,
+    /// Bytes of the beginning that were kept; what else was kept is the end.
+    pub kept_head_bytes: Option<u64>,
+    /// Kept bytes, beginning and end, one after the other.
     pub sidecar: Option<Sidecar>,
     /// Why there is no content.
     pub absent: Option<String>,

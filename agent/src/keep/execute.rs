@@ -166,7 +166,8 @@ impl<'a> Run<'a> {
             let (mut ended, _) = self.invoke(invocation, WARMUP_KEPT_BYTES, &mut |_| {})?;
             let outcome = outcome(&ended);
             let (stdout, stderr) = take_output(&mut ended);
-            let well = matches!(outcome, Outcome::Exited { wait_status: 0 });
+            // Whether an exit code is a good one is for the campaign to say, of the measured invocation; a signal never is.
+            let well = matches!(outcome, Outcome::Exited { wait_status } if wait_status & 0x7f == 0);
             if !well {
                 // What it printed tells why: keep it where a failed run's words are looked for.
                 (self.result.stdout, self.result.stderr) = (stdout.clone(), stderr.clone());
@@ -179,7 +180,7 @@ impl<'a> Run<'a> {
                 stderr,
             });
             match outcome {
-                Outcome::Exited { wait_status: 0 } => {}
+                _ if well => {}
                 Outcome::Exited { wait_status } => return Err(Outcome::WarmupFailed { index, wait_status: Some(wait_status) }),
                 Outcome::TimedOut { .. } => return Err(Outcome::WarmupFailed { index, wait_status: None }),
                 stopped => return Err(stopped),

@@ -81,7 +81,7 @@ pub enum Outcome {
     TimedOut { wait_status: Option<i32> },
     /// Ended because a controller asked for it.
     Cancelled { wait_status: Option<i32> },
-    /// A warm-up invocation did not end well: its index and raw status (`None` = ran into the time-out).
+    /// A warm-up invocation ended by a signal or ran into the time-out (`None`): its index and raw status.
     WarmupFailed { index: u32, wait_status: Option<i32> },
     /// A watched file was already different before the workload started; it was not started.
     InputChanged,

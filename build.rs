@@ -1,0 +1,87 @@
+//! Puts the agent for this machine's architecture into the controller, so that one executable is all there is to install.
+//!
+//! In this order: `ISOTHERM_AGENT_BIN` names a prebuilt one; the workspace's `agent/` is built, static; else nothing is embedded.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=ISOTHERM_AGENT_BIN");
+    let out = PathBuf::from(var("OUT_DIR"));
+    let agent = prebuilt().or_else(|| build(&out));
+    let code = match &agent {
+        Some(path) => format!("pub const EMBEDDED: Option<&[u8]> = Some(include_bytes!({path:?}));\n"),
+        None => "pub const EMBEDDED: Option<&[u8]> = None;\n".to_owned(),
+    };
+    fs::write(out.join("embedded_agent.rs"), code).expect("OUT_DIR can be written");
+    println!("cargo::rustc-env=ISOTHERM_TARGET={}", var("TARGET"));
+}
+
+fn var(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
+fn prebuilt() -> Option<PathBuf> {
+    let path = PathBuf::from(env::var_os("ISOTHERM_AGENT_BIN")?);
+    println!("cargo::rerun-if-changed={}", path.display());
+    assert!(path.is_file(), "ISOTHERM_AGENT_BIN={} is not a file", path.display());
+    Some(fs::canonicalize(path).expect("it was there a moment ago"))
+}
+
+fn build(out: &Path) -> Option<PathBuf> {
+    let root = PathBuf::from(var("CARGO_MANIFEST_DIR"));
+    if !root.join("agent/Cargo.toml").is_file() {
+        println!("cargo::warning=no agent/ beside this package: nothing is embedded, `local` devices won't work");
+        return None;
+    }
+    println!("cargo::rerun-if-changed=agent");
+    println!("cargo::rerun-if-changed=Cargo.lock");
+    if var("CARGO_CFG_TARGET_OS") != "linux" {
+        println!("cargo::warning=the agent runs on Linux: nothing is embedded, `local` devices won't work here");
+        return None;
+    }
+    let target = var("TARGET");
+    let first = cargo_build(&root, out, &target);
+    let binary = match first {
+        Ok(binary) => binary,
+        Err(error) => {
+            let musl = format!("{}-unknown-linux-musl", var("CARGO_CFG_TARGET_ARCH"));
+            assert!(
+                target != musl && target_is_installed(&musl),
+                "building the static agent failed:\n{error}\n\
+                 If it is the linking that failed, the static C library is missing: Debian and Ubuntu have it in libc6-dev, Fedora and \
+                 RHEL in glibc-static, openSUSE in glibc-devel-static; or `rustup target add {musl}`."
+            );
+            cargo_build(&root, out, &musl).unwrap_or_else(|e| panic!("building the static agent for {musl} failed:\n{e}"))
+        }
+    };
+    Some(binary)
+}
+
+/// Build for one target in a target folder of its own: the outer build holds the lock of its own one.
+fn cargo_build(root: &Path, out: &Path, target: &str) -> Result<PathBuf, String> {
+    // OUT_DIR is <target>/…/build/<package>/out; the target folder is the one that cargo tagged.
+    let target_dir = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()).unwrap_or(out);
+    let own = target_dir.join("agent-build").join(target);
+    let mut cargo = Command::new(var("CARGO"));
+    cargo.current_dir(root).args(["build", "--locked", "--package", "isotherm-agent", "--profile", "agent", "--target", target]);
+    cargo.arg("--target-dir").arg(&own);
+    // Always with --target, so that build scripts and proc macros don't get the flag.
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    for name in ["CARGO_ENCODED_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CARGO_BUILD_TARGET"] {
+        cargo.env_remove(name);
+    }
+    let Output { status, stderr, .. } = cargo.output().map_err(|e| format!("starting cargo: {e}"))?;
+    if !status.success() {
+        return Err(String::from_utf8_lossy(&stderr).into_owned());
+    }
+    Ok(own.join(target).join("agent/isotherm-agent"))
+}
+
+fn target_is_installed(target: &str) -> bool {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
+    output.is_ok_and(|o| o.status.success() && Path::new(String::from_utf8_lossy(&o.stdout).trim()).is_dir())
+}

@@ -1,0 +1,81 @@
+//! The `builtin` backend: ONNX inference by the engine inside the agent.
+
+use super::{Reading, check_digest, issue, last_words, metric_of, spread};
+use crate::config::model::{Better, Settings};
+use crate::stats;
+use crate::store::record::{Iterations, Metric, Reason, Severity};
+use isotherm_wire::result::RunResult;
+use isotherm_wire::task::{InferOutput, InferTask, Task};
+
+/// Seed of the generated inputs.
+pub const SEED: u64 = 1;
+
+pub(super) fn task(threads: u32, settings: &Settings, model: &str) -> Task {
+    Task::Infer(InferTask {
+        model: model.to_owned(),
+        threads,
+        warmup: settings.warmup,
+        rounds: settings.rounds,
+        iterations: settings.iterations,
+        cooldown_ms: settings.cooldown.as_millis() as u64,
+        seed: SEED,
+    })
+}
+
+pub(super) fn read(expected_digest: Option<&str>, result: &RunResult, exit_code: i32) -> Reading {
+    let mut reading = Reading::default();
+    if exit_code != 0 {
+        let words = last_words(result).unwrap_or_else(|| "it said nothing".into());
+        reading.failure = Some((Reason::ExitCode, words));
+        return reading;
+    }
+    let stdout = super::kept(&result.stdout);
+    let output: InferOutput = match serde_json::from_slice(&stdout) {
+        Ok(output) => output,
+        Err(e) => {
+            reading.failure = Some((Reason::Parse, format!("the engine's output was not understood: {e}")));
+            return reading;
+        }
+    };
+    let rounds_ms: Vec<Vec<f64>> = output.rounds_ns.iter().map(|r| r.iter().map(|&ns| ns as f64 / 1e6).collect()).collect();
+    let all_ms: Vec<f64> = rounds_ms.iter().flatten().copied().collect();
+    // Run headline = median of its round medians.
+    let round_medians: Vec<f64> = rounds_ms.iter().filter_map(|r| stats::median(r)).collect();
+    let latency = Metric {
+        value: stats::median(&round_medians),
+        n: all_ms.len() as u32,
+        spread: spread(&all_ms, &round_medians),
+        ..metric_of(&[], "ms", Better::Lower, "inference.wall.v1")
+    };
+    let per_second: Vec<f64> = round_medians.iter().filter(|&&ms| ms > 0.0).map(|ms| 1000.0 / ms).collect();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let metrics = &mut reading.metrics;
+    metrics.insert("latency_ms".into(), latency);
+    metrics.insert("throughput_ips".into(), metric_of(&per_second, "inferences/s", Better::Higher, "inference.ips.v1"));
+    metrics.insert("load_ms".into(), metric_of(&[ms(output.load_ns)], "ms", Better::Lower, "session.load.v1"));
+    metrics.insert("first_inference_ms".into(), metric_of(&[ms(output.first_inference_ns)], "ms", Better::Lower, "inference.first.v1"));
+    reading.load_ms = Some(ms(output.load_ns));
+    reading.warmup_ms = Some(output.warmup_ns.iter().map(|&ns| ns as f64 / 1e6).sum());
+
+    let (spawn, exit) = (result.times.spawn_ns.unwrap_or(0), result.times.exit_ns.unwrap_or(u64::MAX));
+    if output.window_start_ns < spawn || output.window_end_ns > exit || output.window_end_ns <= output.window_start_ns {
+        let message = "the engine's window does not lie between the start and the end of its process".into();
+        reading.issues.push(issue("window_outside_run", Severity::Error, message, None));
+    }
+    reading.version = Some(format!("{} {} (revision {})", output.engine, output.engine_version, output.revision));
+    reading.resolved.insert("threads".into(), output.threads.into());
+    reading.executed.insert("threads".into(), output.threads.into());
+    reading.executed.insert("rounds".into(), output.rounds_ns.len().into());
+    reading.executed.insert("iterations".into(), output.rounds_ns.first().map_or(0, Vec::len).into());
+    reading.executed.insert("warmup".into(), output.warmup_ns.len().into());
+    check_digest(&mut reading, output.output_digest, &output.output_digest_method, expected_digest);
+    reading.inputs = output.inputs;
+    reading.outputs = output.outputs;
+    reading.iterations = Some(Iterations {
+        warmup_ns: output.warmup_ns,
+        rounds_ns: output.rounds_ns,
+        window_start_ns: output.window_start_ns,
+        window_end_ns: output.window_end_ns,
+    });
+    reading
+}

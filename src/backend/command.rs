@@ -1,0 +1,130 @@
+//! The `command` backend: any program, its numbers read from what it printed or wrote by the campaign's rules.
+
+use super::{Reading, check_digest, kept, last_words, metric_of, omitted};
+use crate::config::model::{Better, MetricRule, Pick, Settings, Success, Take, TextSource};
+use crate::plan::expand::CommandWork;
+use crate::store::record::{Metric, Reason};
+use crate::store::seal::sha256_hex;
+use indexmap::IndexMap;
+use isotherm_wire::result::{CollectedFile, RunResult};
+use isotherm_wire::task::{ProcessTask, Task};
+use regex::Regex;
+use serde_json::Value;
+
+pub(super) fn task(work: &CommandWork, settings: &Settings) -> Task {
+    Task::Process(ProcessTask { argv: work.argv.clone(), warmup: settings.warmup, collect: work.collected() })
+}
+
+pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, result: &RunResult, exit_code: i32) -> Reading {
+    let mut reading = Reading::default();
+    if !success.exit.contains(&exit_code) {
+        let words = last_words(result).map_or_else(String::new, |words| format!(": {words}"));
+        reading.failure = Some((Reason::ExitCode, format!("exit code {exit_code}{words}")));
+    }
+    for (name, rule) in metrics {
+        let definition = format!("command.{name}.v1");
+        let metric = match values(&rule.from, &rule.pick, result) {
+            Ok(samples) => {
+                let metric = metric_of(&samples, &rule.unit, rule.better, &definition);
+                Metric { samples: if samples.len() > 1 { samples } else { Vec::new() }, ..metric }
+            }
+            Err(why) => {
+                // A run that failed anyway keeps its own reason.
+                reading.failure.get_or_insert_with(|| (Reason::Parse, format!("metric `{name}`: {why}")));
+                omitted(&rule.unit, rule.better, &definition, why)
+            }
+        };
+        reading.metrics.insert(name.clone(), metric);
+    }
+    if let Some(rule) = &success.output_digest {
+        match picked(&rule.from, &rule.pick, result) {
+            Ok(values) => check_digest(&mut reading, sha256_hex(Value::Array(values).to_string().as_bytes()), "picked_json_v1", None),
+            Err(why) => _ = reading.failure.get_or_insert_with(|| (Reason::Parse, format!("output digest: {why}"))),
+        }
+    }
+    let times = &result.times;
+    if let (Some(spawn), Some(exit)) = (times.spawn_ns, times.exit_ns) {
+        let wall_s = exit.saturating_sub(spawn) as f64 / 1e9;
+        reading.metrics.entry("wall_s".into()).or_insert_with(|| metric_of(&[wall_s], "s", Better::Lower, "process.wall.v1"));
+    }
+    if let Some(usage) = &result.usage {
+        let rss = usage.max_rss_bytes as f64;
+        reading.metrics.entry("max_rss_bytes".into()).or_insert_with(|| metric_of(&[rss], "bytes", Better::Lower, "process.max_rss.v1"));
+    }
+    reading.executed.insert("warmup".into(), result.warmup.len().into());
+    reading
+}
+
+/// Finite numbers picked by a rule; at least one.
+fn values(from: &TextSource, pick: &Pick, result: &RunResult) -> Result<Vec<f64>, String> {
+    let numbers: Vec<f64> = picked(from, pick, result)?
+        .iter()
+        .map(|value| match value {
+            Value::Number(number) => number.as_f64().ok_or_else(|| format!("{number} is out of range")),
+            Value::String(text) => text.trim().parse().map_err(|_| format!("{text:?} is not a number")),
+            other => Err(format!("{other} is not a number")),
+        })
+        .collect::<Result<_, _>>()?;
+    match numbers.iter().find(|n| !n.is_finite()) {
+        Some(number) => Err(format!("{number} is not a finite number")),
+        None if numbers.is_empty() => Err("an empty list".into()),
+        None => Ok(numbers),
+    }
+}
+
+/// What a rule picks: one value, or all of an array or of several matches.
+fn picked(from: &TextSource, pick: &Pick, result: &RunResult) -> Result<Vec<Value>, String> {
+    let text = text(from, result)?;
+    match pick {
+        Pick::Json(pointer) => {
+            let whole: Value = serde_json::from_str(&text).map_err(|e| format!("{} is not JSON: {e}", told(from)))?;
+            match whole.pointer(pointer) {
+                Some(Value::Array(list)) => Ok(list.clone()),
+                Some(value) => Ok(vec![value.clone()]),
+                None => Err(format!("nothing at {pointer} in {}", told(from))),
+            }
+        }
+        Pick::Regex { pattern, take } => {
+            let regex = Regex::new(pattern).map_err(|e| e.to_string())?;
+            let matches = || regex.captures_iter(&text).filter_map(|c| Some(Value::String(c.get(1)?.as_str().to_owned())));
+            let found: Vec<Value> = match take {
+                Take::First => matches().next().into_iter().collect(),
+                Take::Last => matches().last().into_iter().collect(),
+                Take::All => matches().collect(),
+            };
+            if found.is_empty() { Err(format!("no match of `{pattern}` in {}", told(from))) } else { Ok(found) }
+        }
+    }
+}
+
+fn told(from: &TextSource) -> String {
+    match from {
+        TextSource::Stdout => "stdout".into(),
+        TextSource::StdoutLastLine => "the last line of stdout".into(),
+        TextSource::Stderr => "stderr".into(),
+        TextSource::File(name) => name.clone(),
+    }
+}
+
+fn text(from: &TextSource, result: &RunResult) -> Result<String, String> {
+    let captured = match from {
+        TextSource::Stdout | TextSource::StdoutLastLine => &result.stdout,
+        TextSource::Stderr => &result.stderr,
+        TextSource::File(name) => match result.files.get(name) {
+            Some(CollectedFile::Written(captured)) => captured,
+            Some(CollectedFile::NotWritten) => return Err(format!("{name} was not written by this run")),
+            Some(CollectedFile::Missing(why)) => return Err(format!("{name}: {why}")),
+            None => return Err(format!("{name} was not collected")),
+        },
+    };
+    let text = String::from_utf8_lossy(&kept(captured)).into_owned();
+    if *from == TextSource::StdoutLastLine {
+        let line = text.lines().rev().find(|line| !line.trim().is_empty());
+        return line.map(str::to_owned).ok_or_else(|| "stdout is empty".into());
+    }
+    // The middle is gone: what a rule finds in the rest may be another thing than it would find in all of it.
+    if captured.tail.is_some() {
+        return Err(format!("{} has {} bytes, of which only the ends were kept", told(from), captured.bytes));
+    }
+    Ok(text)
+}

@@ -1,0 +1,163 @@
+//! Backends: takes a point, gives a task; later takes a raw result, gives metrics. One file per tool; must not know how a task travels.
+
+pub mod builtin;
+pub mod command;
+
+use crate::config::model::{Better, MetricRule, Success};
+use crate::plan::{Point, Work};
+use crate::stats;
+use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Severity, Spread};
+use crate::store::sidecar;
+use indexmap::IndexMap;
+use isotherm_wire::result::{Captured, RunResult};
+use isotherm_wire::task::{Task, TensorFact};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How a result is to be read; travels in the manifest, so that any controller can read it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParseSpec {
+    Builtin { expected_digest: Option<String> },
+    Command { metrics: IndexMap<String, MetricRule>, success: Success },
+}
+
+/// What a backend reads out of a result whose workload ended by itself.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// The run is not `ok` after all: why, in words.
+    pub failure: Option<(Reason, String)>,
+    pub metrics: IndexMap<String, Metric>,
+    pub iterations: Option<Iterations>,
+    pub issues: Vec<Issue>,
+    pub version: Option<String>,
+    pub resolved: IndexMap<String, Value>,
+    pub executed: IndexMap<String, Value>,
+    pub load_ms: Option<f64>,
+    pub warmup_ms: Option<f64>,
+    pub inputs: Vec<TensorFact>,
+    pub outputs: Vec<TensorFact>,
+    pub output_digest: Option<OutputDigest>,
+}
+
+/// The task of a point. `model_path`: as found on the device, else as written.
+#[must_use]
+pub fn task(point: &Point, model_path: Option<&str>) -> Task {
+    match &point.work {
+        Work::Builtin { threads } => builtin::task(*threads, &point.settings, model_path.unwrap_or_default()),
+        Work::Command(work) => command::task(work, &point.settings),
+    }
+}
+
+/// How a point's results are read.
+#[must_use]
+pub fn parse_spec(point: &Point) -> ParseSpec {
+    match &point.work {
+        Work::Builtin { .. } => ParseSpec::Builtin { expected_digest: point.model.as_ref().and_then(|m| m.declared.output_digest.clone()) },
+        Work::Command(work) => ParseSpec::Command { metrics: work.metrics.clone(), success: work.success.clone() },
+    }
+}
+
+/// What the campaign asked for, as it stands in the record.
+#[must_use]
+pub fn requested(point: &Point) -> IndexMap<String, Value> {
+    let settings = &point.settings;
+    let mut requested: IndexMap<String, Value> = IndexMap::new();
+    requested.insert("warmup".into(), settings.warmup.into());
+    if let Work::Builtin { threads } = &point.work {
+        requested.insert("threads".into(), (*threads).into());
+        requested.insert("rounds".into(), settings.rounds.into());
+        requested.insert("iterations".into(), settings.iterations.into());
+        requested.insert("cooldown_ms".into(), (settings.cooldown.as_millis() as u64).into());
+    }
+    requested.insert("timeout_ms".into(), (settings.timeout.as_millis() as u64).into());
+    requested.insert("sample_hz".into(), settings.sample_hz.into());
+    requested
+}
+
+/// Read a result whose workload ended by itself with this exit code.
+#[must_use]
+pub fn read(spec: &ParseSpec, result: &RunResult, exit_code: i32) -> Reading {
+    match spec {
+        ParseSpec::Builtin { expected_digest } => builtin::read(expected_digest.as_deref(), result, exit_code),
+        ParseSpec::Command { metrics, success } => command::read(metrics, success, result, exit_code),
+    }
+}
+
+/// Bytes kept of a stream: all of it, or its head and tail.
+fn kept(captured: &Captured) -> Vec<u8> {
+    let blobs = std::iter::once(&captured.head).chain(&captured.tail);
+    blobs.filter_map(|b| sidecar::decode(b).ok()).collect::<Vec<_>>().concat()
+}
+
+/// The last lines of what a tool said: of stderr, or of stdout where it kept silent there.
+#[must_use]
+pub fn last_words(result: &RunResult) -> Option<String> {
+    const LINES: usize = 4;
+    const CHARS: usize = 500;
+    [&result.stderr, &result.stdout].into_iter().find_map(|stream| {
+        let bytes = kept(stream);
+        // The end of megabytes is enough to find a few lines in.
+        let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8192)..]).into_owned();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.trim().is_empty()).collect();
+        let words = lines[lines.len().saturating_sub(LINES)..].join(" / ");
+        let from = words.chars().count().saturating_sub(CHARS);
+        let words: String = words.chars().skip(from).collect();
+        (!words.is_empty()).then_some(words)
+    })
+}
+
+/// A metric from its samples: their median, with how they lie.
+fn metric_of(samples: &[f64], unit: &str, better: Better, definition: &str) -> Metric {
+    Metric {
+        value: stats::median(samples),
+        unit: unit.into(),
+        better,
+        n: samples.len() as u32,
+        spread: spread(samples, samples),
+        definition: definition.into(),
+        omitted_reason: None,
+        samples: Vec::new(),
+    }
+}
+
+/// A number that isn't there, and why.
+fn omitted(unit: &str, better: Better, definition: &str, reason: String) -> Metric {
+    Metric {
+        value: None,
+        unit: unit.into(),
+        better,
+        n: 0,
+        spread: None,
+        definition: definition.into(),
+        omitted_reason: Some(reason),
+        samples: Vec::new(),
+    }
+}
+
+/// `all`: every sample; `headline_of`: what the headline is the median of (rounds, or the samples themselves).
+fn spread(all: &[f64], headline_of: &[f64]) -> Option<Spread> {
+    let quantile = |q| stats::quantile(all, q);
+    Some(Spread {
+        cov_pct: stats::coefficient_of_variation(headline_of).map(|c| c * 100.0),
+        min: quantile(0.0)?,
+        max: quantile(1.0)?,
+        mean: stats::mean(all)?,
+        sd: stats::standard_deviation(all),
+        q1: quantile(0.25)?,
+        q3: quantile(0.75)?,
+    })
+}
+
+fn issue(code: &str, severity: Severity, message: String, subject: Option<String>) -> Issue {
+    Issue { code: code.into(), severity, message, subject, value: None, hint: None }
+}
+
+/// Compare an output with what it must be.
+fn check_digest(reading: &mut Reading, value: String, method: &str, expected: Option<&str>) {
+    if let Some(expected) = expected.filter(|e| *e != value) {
+        let message = format!("the output's digest is {value}, it must be {expected}: another answer than the one expected");
+        reading.issues.push(issue("output_mismatch", Severity::Error, message, None));
+    }
+    reading.output_digest = Some(OutputDigest { value, method: method.into(), expected: expected.map(str::to_owned) });
+}

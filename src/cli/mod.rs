@@ -1,0 +1,241 @@
+//! The command line: takes argv, gives calls into the library and terminal output; must not know how anything is done.
+
+mod plan;
+mod progress;
+mod results;
+mod run;
+mod words;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Exit codes; where several apply, the one further up wins.
+pub mod exit {
+    /// Everything is done and ok.
+    pub const OK: u8 = 0;
+    /// Something failed or is pending.
+    pub const NOT_ALL: u8 = 1;
+    /// The command line or the campaign file is wrong.
+    pub const USAGE: u8 = 2;
+    /// No device could run anything: unreachable, lease held, results locked.
+    pub const NO_DEVICE: u8 = 4;
+    /// Isotherm could not do its own part, such as writing a record.
+    pub const INTERNAL: u8 = 5;
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 all jobs ok · 1 something failed or is pending · 2 usage or config error · 4 no device could run anything \
+(unreachable, lease held, results locked) · 5 internal error · 130/143 interrupted, state saved.";
+
+/// Runs benchmark campaigns for on-device ML inference: plans a sweep, runs what is missing, leaves one sealed record per run.
+#[derive(Parser)]
+#[command(name = "isotherm", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run what a campaign has no valid record of yet: missing, failed or changed jobs and nothing else
+    #[command(after_help = format!("\
+Examples:
+  isotherm run configs/smoke.yaml
+  isotherm run configs/smoke.yaml --filter model=tiny-cnn,threads=2 --limit 3
+  isotherm run configs/smoke.yaml --rerun threads=2
+  isotherm run configs/smoke.yaml --json > events.ndjson
+
+Ctrl-C once: no new jobs, the running one is waited for. Twice: it is left to its device, the next `run` collects it. \
+A third time within 2 s: it is cancelled.
+
+{EXIT_CODES}"))]
+    Run(RunArgs),
+    /// Show what a campaign expands to and how that differs from what is stored, without contacting a device
+    #[command(after_help = "\
+Examples:
+  isotherm plan configs/smoke.yaml
+  isotherm plan configs/smoke.yaml --refresh      ask the devices first
+  isotherm plan configs/smoke.yaml --json | jq '.jobs[] | select(.state == \"stale\")'")]
+    Plan(PlanArgs),
+    /// Make the tables of a results directory, from its records alone
+    #[command(after_help = "\
+Examples:
+  isotherm report results/smoke
+  isotherm report results/smoke --format markdown > table.md
+  isotherm report results/smoke --include degraded")]
+    Report(ReportArgs),
+    /// Show which runs of a results directory are there, failed or missing; exit code 0 only if none is
+    #[command(after_help = "\
+Examples:
+  isotherm status results/smoke
+  isotherm status results/smoke --json && echo complete")]
+    Status(DirArgs),
+    /// Hash every record and sidecar of a results directory again and name what is damaged
+    #[command(after_help = "\
+Examples:
+  isotherm verify results/smoke")]
+    Verify(DirArgs),
+    /// Print a JSON Schema
+    #[command(after_help = "\
+Examples:
+  isotherm schema record > record.schema.json")]
+    Schema {
+        #[arg(value_enum)]
+        of: SchemaOf,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SchemaOf {
+    /// The record of a run
+    Record,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// The campaign file
+    file: PathBuf,
+    /// Only jobs with these values, as axis=value; values of one axis are alternatives
+    #[arg(long = "filter", value_name = "AXIS=VALUE")]
+    filters: Vec<String>,
+    /// Only this device
+    #[arg(long, value_name = "ID")]
+    device: Option<String>,
+    /// At most so many runs
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Run everything again; old records go to superseded/
+    #[arg(long)]
+    fresh: bool,
+    /// Run these again although they have a valid record
+    #[arg(long = "rerun", value_name = "AXIS=VALUE")]
+    reruns: Vec<String>,
+    /// Ask the devices and show what would run
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Events as NDJSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct PlaceArgs {
+    /// Directory that holds the results of all campaigns
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+#[derive(Args)]
+struct PlanArgs {
+    /// The campaign file
+    file: PathBuf,
+    /// Only jobs with these values, as axis=value
+    #[arg(long = "filter", value_name = "AXIS=VALUE")]
+    filters: Vec<String>,
+    /// Ask the devices first
+    #[arg(long)]
+    refresh: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The whole plan as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct ReportArgs {
+    /// Results directory of one campaign
+    dir: PathBuf,
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Use runs for the numbers that are left out otherwise
+    #[arg(long, value_enum)]
+    include: Option<Include>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Terminal,
+    Markdown,
+    Csv,
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Include {
+    /// Runs with a warning
+    Degraded,
+}
+
+#[derive(Args)]
+struct DirArgs {
+    /// Results directory of one campaign
+    dir: PathBuf,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Run the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    // A reader that has seen enough, as in `isotherm report … | head`, ends us quietly.
+    let result = std::panic::catch_unwind(|| match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Plan(args) => plan::plan(&args),
+        Command::Report(args) => results::report(&args),
+        Command::Status(args) => results::status(&args),
+        Command::Verify(args) => results::verify(&args),
+        Command::Schema { of: SchemaOf::Record } => results::schema(),
+    });
+    ExitCode::from(result.unwrap_or(exit::INTERNAL))
+}
+
+/// Colour on this stream? `NO_COLOR` says no.
+fn color(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// `error: …` and `hint: …` on stderr.
+fn complain(message: &str, hint: Option<&str>) {
+    eprintln!("error: {}", words::plain(message));
+    if let Some(hint) = hint {
+        eprintln!("  hint: {}", words::plain(hint));
+    }
+}
+
+/// Read a campaign; its errors and warnings are printed.
+fn campaign(file: &Path) -> Result<crate::config::model::Campaign, u8> {
+    match crate::config::load(file) {
+        Ok(campaign) => {
+            for warning in &campaign.warnings {
+                eprint!("{warning}");
+            }
+            Ok(campaign)
+        }
+        Err(errors) => {
+            eprint!("{}", errors.render(color(&std::io::stderr())));
+            Err(exit::USAGE)
+        }
+    }
+}
+
+/// Print to stdout; a closed pipe is no error of ours.
+fn print(text: &str) -> u8 {
+    use std::io::Write;
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            complain(&format!("failed to write to stdout: {e}"), None);
+            exit::INTERNAL
+        }
+        _ => exit::OK,
+    }
+}

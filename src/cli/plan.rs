@@ -1,0 +1,186 @@
+//! `isotherm plan`.
+
+use super::words::{count, duration, plain};
+use super::{PlanArgs, campaign, complain, exit, print, run};
+use crate::config::model::{Campaign, Order};
+use crate::plan::expand::job_key;
+use crate::plan::{Plan, PlannedJob, diff, expand, identity};
+use crate::run::{Filter, Options};
+use crate::stats;
+use crate::store::index::{self, Scan};
+use indexmap::IndexMap;
+use serde_json::json;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Points listed one by one; `--json` has them all.
+const MOST_LINES: usize = 60;
+
+pub fn plan(args: &PlanArgs) -> u8 {
+    let campaign = match campaign(&args.file) {
+        Ok(campaign) => campaign,
+        Err(code) => return code,
+    };
+    if args.refresh {
+        let options = Options { dry_run: true, ..Options::default() };
+        let mut failed = None;
+        let mut observer = |event: &crate::run::Event| {
+            if let crate::run::Event::DeviceFailed { message, hint, .. } = event {
+                complain(message, hint.as_deref());
+                failed = Some(exit::NO_DEVICE);
+            }
+        };
+        if let Err(e) = crate::run::run(&campaign, &args.place.results, &options, &mut observer) {
+            return run::refused(&e);
+        }
+        if let Some(code) = failed {
+            return code;
+        }
+    }
+    match offline(args, &campaign) {
+        Ok(text) => print(&text),
+        Err(code) => code,
+    }
+}
+
+fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
+    let plan = expand::expand(campaign).map_err(|e| {
+        complain(&e.to_string(), Some(&e.hint()));
+        exit::USAGE
+    })?;
+    let filter = Filter::parse(&args.filters).and_then(|f| f.check(&plan).map(|()| f)).map_err(|e| {
+        complain(&e.to_string(), None);
+        exit::USAGE
+    })?;
+    let dir = args.place.results.join(&campaign.name);
+    let scan = if dir.is_dir() {
+        index::scan(&dir).map_err(|e| {
+            complain(&e.to_string(), e.hint().as_deref());
+            exit::INTERNAL
+        })?
+    } else {
+        Scan::default()
+    };
+    let reports = crate::run::stored_reports(&dir, campaign);
+    let mut jobs = diff::diff(&plan, &reports, &scan, &dir);
+    jobs.retain(|job| filter.takes(&plan, job));
+    let view =
+        View { campaign, plan: &plan, jobs: &jobs, scan: &scan, facts: reports.iter().map(|(id, r)| (id.as_str(), r.taken_at.as_str())).collect() };
+    Ok(if args.json { view.json() } else { view.text() })
+}
+
+struct View<'a> {
+    campaign: &'a Campaign,
+    plan: &'a Plan,
+    jobs: &'a [PlannedJob],
+    scan: &'a Scan,
+    /// device → facts as of.
+    facts: HashMap<&'a str, &'a str>,
+}
+
+impl View<'_> {
+    fn text(&self) -> String {
+        let runs = self.jobs.len();
+        let points: std::collections::BTreeSet<usize> = self.jobs.iter().map(|j| j.slot.point).collect();
+        let mut by_device: IndexMap<&str, Vec<&PlannedJob>> = IndexMap::new();
+        for job in self.jobs {
+            by_device.entry(self.plan.points[job.slot.point].ids.device.as_str()).or_default().push(job);
+        }
+        let mut text = format!(
+            "{}: {}, {} on {}\n",
+            plain(&self.campaign.name),
+            count(points.len(), "point"),
+            count(runs, "run"),
+            count(by_device.len(), "device")
+        );
+        for (device, jobs) in &by_device {
+            let states: Vec<String> = diff::counts(jobs.iter().copied()).iter().map(|(state, n)| format!("{n} {state}")).collect();
+            let as_of = self.facts.get(device).map_or("never asked: `--refresh` or `run` will".into(), |at| format!("facts as of {at}"));
+            text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), self.estimate(jobs));
+        }
+        let mut reasons: IndexMap<&str, usize> = IndexMap::new();
+        for why in self.jobs.iter().filter_map(|j| j.state.why()) {
+            *reasons.entry(why).or_insert(0) += 1;
+        }
+        for (why, n) in &reasons {
+            text += &format!("  {}: {}\n", count(*n, "run"), plain(why));
+        }
+        if self.plan.excluded > 0 {
+            text += &format!("  left out by `exclude`: {}\n", count(self.plan.excluded, "point"));
+        }
+        text += "\n";
+        for (shown, index) in points.iter().enumerate() {
+            if shown == MOST_LINES {
+                text += &format!("  … {} more; `--json` lists them all\n", points.len() - shown);
+                break;
+            }
+            let point = &self.plan.points[*index];
+            let states = diff::counts(self.jobs.iter().filter(|j| j.slot.point == *index));
+            let states: Vec<String> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
+            text += &format!("  {} {}: {}\n", point.ids.device, plain(&point.label()), states.join(" · "));
+        }
+        let orders: std::collections::BTreeSet<&str> = points.iter().map(|&i| order(self.plan.points[i].settings.order)).collect();
+        let odd =
+            points.iter().any(|&i| self.plan.points[i].settings.order == Order::Interleaved && self.plan.points[i].settings.repetitions % 2 == 1);
+        let note =
+            if odd { " · an odd number of repetitions leaves a part of a linear drift in the comparison; an even one cancels it" } else { "" };
+        let settle: Duration = self.jobs.iter().filter(|j| !j.state.is_answered()).map(|j| self.plan.points[j.slot.point].settings.settle).sum();
+        text += &format!("\norder: {}{note} · settle: {} in all\n", orders.into_iter().collect::<Vec<_>>().join(", "), duration(settle));
+        text
+    }
+
+    /// Time of what has to run, from earlier records of the same job or of the device.
+    fn estimate(&self, jobs: &[&PlannedJob]) -> String {
+        let todo: Vec<&&PlannedJob> = jobs.iter().filter(|j| !j.state.is_answered()).collect();
+        if todo.is_empty() {
+            return "nothing to do".into();
+        }
+        let mut known: HashMap<String, Vec<f64>> = HashMap::new();
+        for entry in &self.scan.entries {
+            known.entry(job_key(&entry.point)).or_default().extend(entry.took_ms);
+        }
+        let all: Vec<f64> = known.values().flatten().copied().collect();
+        let estimate = |job: &&&PlannedJob| {
+            let own = known.get(&job_key(&self.plan.points[job.slot.point].ids)).map_or(&[][..], Vec::as_slice);
+            stats::median(own).or_else(|| stats::median(&all))
+        };
+        match todo.iter().map(estimate).sum::<Option<f64>>() {
+            Some(ms) => format!("about {}", duration(Duration::from_secs_f64(ms / 1000.0))),
+            None => "time unknown until something has run".into(),
+        }
+    }
+
+    fn json(&self) -> String {
+        let job = |job: &PlannedJob| {
+            let point = &self.plan.points[job.slot.point];
+            json!({
+                "id": job.id,
+                "device": point.ids.device,
+                "backend": point.ids.backend,
+                "axes": point.ids.axes,
+                "repetition": job.slot.repetition,
+                "pass": job.slot.pass,
+                "position": job.position,
+                "state": job.state.name(),
+                "why": job.state.why(),
+                "point_identity": job.identity.as_ref().map(identity::point_identity),
+            })
+        };
+        let document = json!({
+            "campaign": self.campaign.name,
+            "points": self.plan.points.len(),
+            "excluded": self.plan.excluded,
+            "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.facts.get(id.as_str())))).collect::<serde_json::Map<_, _>>(),
+            "states": diff::counts(self.jobs.iter()),
+            "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
+        });
+        format!("{document:#}\n")
+    }
+}
+
+fn order(order: Order) -> &'static str {
+    match order {
+        Order::Sequential => "sequential",
+        Order::Interleaved => "interleaved",
+    }
+}

@@ -1,0 +1,159 @@
+//! A campaign as it goes: a line per finished job, and on a terminal a bar with percentage, current point and ETA.
+//!
+//! Nothing ticks by itself: on a machine that the controller shares with the device it draws only between windows.
+
+use super::words::{count, duration, metric, plain};
+use crate::run::{Event, Finished, Summary};
+use crate::store::record::{Status, Validity};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+pub struct Progress {
+    json: bool,
+    bar: Option<ProgressBar>,
+    results: String,
+    done: u64,
+    to_run: u64,
+    started: Option<Instant>,
+    /// Time of finished jobs, from start to record.
+    spent: Duration,
+    current: String,
+}
+
+impl Progress {
+    pub fn new(json: bool) -> Progress {
+        let bar = (!json && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("  {bar:32} {pos}/{len} {percent} %   {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
+            bar
+        });
+        Progress { json, bar, results: String::new(), done: 0, to_run: 0, started: None, spent: Duration::ZERO, current: String::new() }
+    }
+
+    /// Take one event.
+    pub fn hear(&mut self, event: &Event) {
+        if self.json {
+            if let Ok(line) = serde_json::to_string(event) {
+                super::print(&format!("{line}\n"));
+            }
+            return;
+        }
+        match event {
+            Event::CampaignStarted { results, .. } => self.results.clone_from(results),
+            Event::DeviceReady { .. } | Event::DeviceReleased { .. } => {}
+            Event::DeviceFailed { device, message, hint } => {
+                self.talk(&format!("  {device}  ✗ {}", plain(message)));
+                if let Some(hint) = hint {
+                    self.talk(&format!("  hint: {}", plain(hint)));
+                }
+            }
+            Event::DevicePlanned { device, states, to_run, reasons } => {
+                let states: Vec<String> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
+                self.talk(&format!("  {device}  {} · {} to run", states.join(" · "), count(*to_run, "job")));
+                for (why, n) in reasons {
+                    self.talk(&format!("        {}: {}", count(*n, "job"), plain(why)));
+                }
+                self.to_run += *to_run as u64;
+                if let Some(bar) = &self.bar {
+                    bar.set_length(self.to_run);
+                }
+            }
+            Event::Attached { label, repetition, .. } => self.talk(&format!("  {} r{repetition} is still running: waiting for it", plain(label))),
+            Event::Collected { label, repetition, .. } => self.talk(&format!("  {} r{repetition} ran meanwhile: collected", plain(label))),
+            Event::RunLost { label, repetition, why, .. } => {
+                self.talk(&format!("  ! {} r{repetition} left no result ({}): it runs again", plain(label), plain(why)));
+            }
+            Event::Started { device, label, repetition, .. } => {
+                self.started = Some(Instant::now());
+                self.current = format!("{device}: {} r{repetition}", plain(label));
+                self.draw("starting");
+            }
+            Event::Phase { phase, .. } => self.draw(phase),
+            Event::Finished(finished) => self.finished(finished),
+            Event::Superseded { .. } => {}
+            Event::LinkLost { device, reason } => self.talk(&format!("  {device}  ! connection lost ({}): reconnecting", plain(reason))),
+            Event::Stopping { how } => self.talk(&format!("  {how}")),
+            Event::Warning { message } => self.talk(&format!("warning: {}", plain(message))),
+            Event::CampaignEnded(summary) => {
+                if let Some(bar) = &self.bar {
+                    bar.finish_and_clear();
+                }
+                self.summary(summary);
+            }
+        }
+    }
+
+    /// Leave the terminal as it was.
+    pub fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn finished(&mut self, finished: &Finished) {
+        self.done += 1;
+        if let Some(started) = self.started.take() {
+            self.spent += started.elapsed();
+        }
+        let Finished { device, label, repetition, status, reason, message, validity, issues, headline, .. } = finished;
+        let mark = match (status, validity) {
+            (Status::Ok, Validity::Valid) => '✓',
+            (Status::Ok, Validity::Degraded) => '!',
+            _ => '✗',
+        };
+        let what = match (status, headline) {
+            (Status::Ok, Some((name, value))) => metric(name, value),
+            (Status::Ok, None) => "ok".into(),
+            _ => {
+                let reason = reason.map_or("", |r| r.name());
+                format!("{}: {reason}: {}", status.name(), plain(message.as_deref().unwrap_or("")))
+            }
+        };
+        let issues = if issues.is_empty() { String::new() } else { format!("   [{}]", plain(&issues.join(", "))) };
+        let line = format!("  {device}  {mark} {}  r{repetition}   {what}{issues}", plain(label));
+        match &self.bar {
+            Some(bar) => {
+                bar.suspend(|| super::print(&format!("{line}\n")));
+                bar.set_position(self.done);
+                self.draw("");
+            }
+            None => _ = super::print(&format!("{line}\n")),
+        }
+    }
+
+    fn draw(&self, phase: &str) {
+        let Some(bar) = &self.bar else { return };
+        let left = self.to_run.saturating_sub(self.done);
+        let eta = match u32::try_from(self.done) {
+            Ok(done @ 1..) => format!("   ETA {}", duration(self.spent / done * u32::try_from(left).unwrap_or(u32::MAX))),
+            _ => String::new(),
+        };
+        bar.set_message(format!("{} {phase}{eta}", self.current));
+        bar.tick();
+    }
+
+    /// Say something beside the data.
+    fn talk(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    fn summary(&self, summary: &Summary) {
+        let Summary { jobs, ok, degraded, failed, pending, ran, failures, .. } = summary;
+        if *ran == 0 && ok == jobs {
+            eprintln!("nothing to do: all {} have a valid record", count(*jobs, "job"));
+        }
+        let degraded = if *degraded > 0 { format!(" ({degraded} degraded)") } else { String::new() };
+        eprintln!("{}: {ok} ok{degraded} · {failed} failed · {pending} pending   {}", count(*jobs, "job"), plain(&self.results));
+        for failure in failures {
+            eprintln!("  failed   {}", plain(failure));
+        }
+        if *ok > 0 {
+            eprintln!("next: isotherm report {}", plain(&self.results));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `isotherm run`.
+
+use super::progress::Progress;
+use super::{RunArgs, campaign, complain, exit};
+use crate::run::{self, Filter, Options, RunError, Summary};
+use crate::store::StoreError;
+
+pub fn run(args: &RunArgs) -> u8 {
+    let campaign = match campaign(&args.file) {
+        Ok(campaign) => campaign,
+        Err(code) => return code,
+    };
+    let options = match options(args, &campaign) {
+        Ok(options) => options,
+        Err(message) => {
+            complain(&message, None);
+            return exit::USAGE;
+        }
+    };
+    let mut progress = Progress::new(args.json);
+    let result = run::run(&campaign, &args.place.results, &options, &mut |event| progress.hear(event));
+    progress.end();
+    match result {
+        Ok(summary) => code(&summary, args.dry_run),
+        Err(error) => refused(&error),
+    }
+}
+
+fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<Options, String> {
+    if let Some(device) = args.device.as_ref().filter(|d| !campaign.devices.contains_key(*d)) {
+        let known: Vec<&str> = campaign.devices.keys().map(String::as_str).collect();
+        return Err(format!("no device `{device}` in this campaign; there are {}", known.join(", ")));
+    }
+    let filter = |texts: &[String]| Filter::parse(texts).map_err(|e| e.to_string());
+    Ok(Options {
+        filter: filter(&args.filters)?,
+        rerun: if args.reruns.is_empty() { None } else { Some(filter(&args.reruns)?) },
+        fresh: args.fresh,
+        device: args.device.clone(),
+        limit: args.limit,
+        dry_run: args.dry_run,
+    })
+}
+
+/// What stopped the whole campaign, and its exit code.
+pub fn refused(error: &RunError) -> u8 {
+    complain(&error.to_string(), error.hint().as_deref());
+    match error {
+        RunError::Plan(_) | RunError::Filter(_) | RunError::OtherModel { .. } | RunError::Store(StoreError::OtherCampaign { .. }) => exit::USAGE,
+        RunError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
+        RunError::Store(_) | RunError::Io { .. } => exit::INTERNAL,
+    }
+}
+
+fn code(summary: &Summary, dry_run: bool) -> u8 {
+    match summary.interrupted_by {
+        Some(signal) => u8::try_from(128 + signal).unwrap_or(exit::INTERNAL),
+        None if summary.devices_failed > 0 && summary.ran == 0 && summary.ok == 0 => exit::NO_DEVICE,
+        None if dry_run || summary.ok == summary.jobs => exit::OK,
+        None if summary.devices_failed > 0 && summary.ran == 0 => exit::NO_DEVICE,
+        None => exit::NOT_ALL,
+    }
+}

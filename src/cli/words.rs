@@ -1,0 +1,65 @@
+//! Words and numbers as people read them.
+
+use crate::report::Foreign;
+use crate::store::record::Metric;
+use std::time::Duration;
+
+/// Text of foreign origin, safe for a terminal.
+pub fn plain(text: &str) -> String {
+    Foreign::new(text).terminal()
+}
+
+/// Four significant digits, without an exponent for everyday sizes.
+pub fn number(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if !(-6..15).contains(&magnitude) {
+        return format!("{value:.3e}");
+    }
+    let decimals = usize::try_from(3 - magnitude).unwrap_or(0);
+    format!("{value:.decimals$}")
+}
+
+/// `latency_ms 1.452 ms ±0.8 %`.
+pub fn metric(name: &str, metric: &Metric) -> String {
+    let Some(value) = metric.value else {
+        return format!("{} — ({})", plain(name), plain(metric.omitted_reason.as_deref().unwrap_or("absent")));
+    };
+    let spread = metric.spread.as_ref().and_then(|s| s.cov_pct).map_or(String::new(), |cov| format!(" ±{cov:.1} %"));
+    format!("{} {} {}{spread}", plain(name), number(value), plain(&metric.unit))
+}
+
+/// `about 3 h 12 min`, to the precision that an estimate has.
+pub fn duration(time: Duration) -> String {
+    let s = time.as_secs_f64().round() as u64;
+    match s {
+        0..=119 => format!("{s} s"),
+        120..=7199 => format!("{} min", (s + 30) / 60),
+        _ => format!("{} h {} min", s / 3600, s % 3600 / 60),
+    }
+}
+
+/// `1 job`, `2 jobs`.
+pub fn count(n: usize, thing: &str) -> String {
+    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        let all = [1234567.0, 123.44, 1.0, 0.012_345, -2.5, 0.0];
+        let texts: Vec<String> = all.into_iter().map(number).collect();
+        assert_eq!(texts, ["1234567", "123.4", "1.000", "0.01234", "-2.500", "0"]);
+    }
+
+    #[test]
+    fn durations_read_like_durations() {
+        let texts: Vec<String> = [59, 119, 120, 4000, 11_520].map(|s| duration(Duration::from_secs(s))).into();
+        assert_eq!(texts, ["59 s", "119 s", "2 min", "67 min", "3 h 12 min"]);
+    }
+}

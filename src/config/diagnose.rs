@@ -1,0 +1,377 @@
+//! Located remarks about a campaign file: collected while it is decoded, shown all at once.
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
+use std::{collections::HashSet, fmt, fmt::Write as _, path::Path};
+
+/// Columns that a report is wrapped at where nobody says otherwise.
+const WIDTH: usize = 100;
+
+/// More than these are counted, not shown: a file with that many faults has one cause.
+const SHOWN: usize = 200;
+
+/// In front of a hint.
+const HINT: &str = "  hint: ";
+
+/// A place in the file: byte offsets into its text, `end` exclusive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    pub start: usize,
+    pub end: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    Error,
+    Warning,
+}
+
+/// One remark. Without a label it is about the file as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub severity: Severity,
+    /// Lowercase fragment.
+    pub message: String,
+    /// The first one is where it is; the others are what it refers to.
+    pub labels: Vec<(Span, String)>,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Says all there is to say about its place: other remarks on the same place are dropped.
+    conclusive: bool,
+}
+
+impl Diagnostic {
+    fn new(severity: Severity, message: String) -> Diagnostic {
+        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false }
+    }
+
+    /// Says something at the place itself.
+    pub fn label(&mut self, text: impl Into<String>) -> &mut Diagnostic {
+        if let Some(first) = self.labels.first_mut() {
+            first.1 = text.into();
+        }
+        self
+    }
+
+    /// Points at a second place.
+    pub fn also(&mut self, span: Span, text: impl Into<String>) -> &mut Diagnostic {
+        self.labels.push((span, text.into()));
+        self
+    }
+
+    pub fn hint(&mut self, text: impl Into<String>) -> &mut Diagnostic {
+        self.hint = Some(text.into());
+        self
+    }
+
+    pub fn conclusive(&mut self) -> &mut Diagnostic {
+        self.conclusive = true;
+        self
+    }
+
+    fn place(&self) -> Option<Span> {
+        self.labels.first().map(|label| label.0)
+    }
+}
+
+/// Where the decoders leave what they find.
+#[derive(Debug, Default)]
+pub struct Diagnostics {
+    found: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    pub fn error(&mut self, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Error, Some(span), message.into())
+    }
+
+    pub fn warning(&mut self, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Warning, Some(span), message.into())
+    }
+
+    /// An error about the file as a whole.
+    pub fn file_error(&mut self, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Error, None, message.into())
+    }
+
+    fn push(&mut self, severity: Severity, span: Option<Span>, message: String) -> &mut Diagnostic {
+        let mut diagnostic = Diagnostic::new(severity, message);
+        diagnostic.labels.extend(span.map(|span| (span, String::new())));
+        let index = self.found.len();
+        self.found.push(diagnostic);
+        &mut self.found[index]
+    }
+
+    /// In file order; what was found twice (through an alias, or for every block that a default reaches) once.
+    #[must_use]
+    pub fn finish(self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+        let concluded: HashSet<Span> = self.found.iter().filter(|d| d.conclusive).filter_map(Diagnostic::place).collect();
+        let mut seen = HashSet::new();
+        let mut kept: Vec<Diagnostic> = self
+            .found
+            .into_iter()
+            .filter(|d| d.conclusive || d.place().is_none_or(|place| !concluded.contains(&place)))
+            .filter(|d| seen.insert((d.place(), d.message.clone())))
+            .collect();
+        kept.sort_by_key(Diagnostic::place);
+        kept.into_iter().partition(|d| d.severity == Severity::Error)
+    }
+}
+
+/// Why a file is no campaign: everything that is wrong with it.
+pub struct ConfigErrors {
+    /// The file as given, for the reader.
+    pub file: String,
+    /// Its text; empty when it could not be read.
+    pub source: String,
+    /// At least one, in file order.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl ConfigErrors {
+    /// All of them as text for a terminal, with their lines of the file.
+    #[must_use]
+    pub fn render(&self, color: bool) -> String {
+        self.render_at(WIDTH, color)
+    }
+
+    /// [`render`](Self::render) for a terminal of that many columns.
+    #[must_use]
+    pub fn render_at(&self, width: usize, color: bool) -> String {
+        let shown = self.diagnostics.iter().take(SHOWN);
+        let mut text = shown.map(|d| render_one(d, &self.file, &self.source, width, color)).collect::<Vec<_>>().join("\n");
+        let n_errors = self.diagnostics.len();
+        if n_errors > SHOWN {
+            let _ = writeln!(text, "\n{} more errors in {}", n_errors - SHOWN, self.file);
+        } else if n_errors > 1 {
+            let _ = writeln!(text, "\n{n_errors} errors in {}", self.file);
+        }
+        text
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl fmt::Debug for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// A remark that stops nothing, as text without colour.
+#[must_use]
+pub fn render_warning(warning: &Diagnostic, file: &Path, source: &str) -> String {
+    render_one(warning, &file.display().to_string(), source, WIDTH, false)
+}
+
+fn render_one(diagnostic: &Diagnostic, file: &str, source: &str, width: usize, color: bool) -> String {
+    let (word, paint) = match diagnostic.severity {
+        Severity::Error => ("error", "31"),
+        Severity::Warning => ("warning", "33"),
+    };
+    let painted = |text: &str, paint: &str| if color { format!("\u{1b}[{paint}m{text}\u{1b}[0m") } else { text.to_owned() };
+    let mut text = painted(&format!("{word}:"), paint) + " " + &diagnostic.message + "\n";
+    text += &render_snippet(diagnostic, file, source, width, color);
+    if let Some(hint) = &diagnostic.hint {
+        let lines: Vec<String> = hint.lines().flat_map(|line| wrapped(line, width.saturating_sub(HINT.len()))).collect();
+        let _ = writeln!(text, "  {} {}", painted("hint:", "36"), lines.join(&format!("\n{}", " ".repeat(HINT.len()))));
+    }
+    text
+}
+
+/// Lines of at most `width` characters, broken at blanks; a longer word keeps its own line.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().filter(|line| line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The lines that the labels are on, with the labels. miette always puts a headline first: it is given an empty one, and that line is dropped.
+fn render_snippet(diagnostic: &Diagnostic, file: &str, source: &str, width: usize, color: bool) -> String {
+    if diagnostic.labels.is_empty() {
+        return String::new();
+    }
+    let source: String = source.chars().map(printable).collect();
+    let labels = diagnostic.labels.iter().enumerate().map(|(index, (span, text))| {
+        let span = within_its_line(*span, &source);
+        let text = (!text.is_empty()).then(|| text.clone());
+        if index == 0 { LabeledSpan::new_primary_with_span(text, span) } else { LabeledSpan::new_with_span(text, span) }
+    });
+    let snippet = Snippet { labels: labels.collect(), lines: Lines { name: file.to_owned(), text: source.clone() } };
+    let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let mut text = String::new();
+    let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(0);
+    if handler.without_syntax_highlighting().render_report(&mut text, &snippet).is_err() {
+        return format!("   at {file}\n");
+    }
+    text.lines().skip(1).fold(String::new(), |all, line| all + line.trim_end() + "\n")
+}
+
+/// Control characters of a file stay out of the terminal. Same length in bytes, so that offsets hold.
+fn printable(c: char) -> char {
+    if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') { '?' } else { c }
+}
+
+/// What spans lines is marked on its first one, without the blanks at its end.
+fn within_its_line(span: Span, source: &str) -> SourceSpan {
+    let start = span.start.min(source.len());
+    let end = span.end.clamp(start, source.len());
+    let marked = source.get(start..end).unwrap_or_default();
+    let marked = marked.split(['\n', '\r']).next().unwrap_or_default().trim_end();
+    SourceSpan::new(start.into(), marked.len())
+}
+
+#[derive(Debug)]
+struct Snippet {
+    labels: Vec<LabeledSpan>,
+    lines: Lines,
+}
+
+impl fmt::Display for Snippet {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+impl std::error::Error for Snippet {}
+
+impl miette::Diagnostic for Snippet {
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&self.lines)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().cloned()))
+    }
+}
+
+/// Whole lines around a span, columns counted in characters. (miette's own sources cut the line at the span when asked for no context.)
+#[derive(Debug)]
+struct Lines {
+    name: String,
+    text: String,
+}
+
+impl SourceCode for Lines {
+    fn read_span<'a>(&'a self, span: &SourceSpan, _: usize, _: usize) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let text = &self.text;
+        let (before, after) = (text.get(..span.offset()), text.get(span.offset() + span.len()..));
+        let (Some(before), Some(after)) = (before, after) else { return Err(MietteError::OutOfBounds) };
+        let start = before.rfind('\n').map_or(0, |at| at + 1);
+        let end = after.find('\n').map_or(text.len(), |at| span.offset() + span.len() + at + 1);
+        let line = before.matches('\n').count();
+        let column = text[start..span.offset()].chars().count();
+        let n_lines = text[start..end].lines().count();
+        let data = &text.as_bytes()[start..end];
+        Ok(Box::new(MietteSpanContents::new_named(self.name.clone(), data, (start, end - start).into(), line, column, n_lines)))
+    }
+}
+
+/// The candidate that a mistyped name most likely means.
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let scored = candidates.into_iter().map(|candidate| (strsim::damerau_levenshtein(&name, &candidate.to_lowercase()), candidate));
+    let (distance, candidate) = scored.min_by_key(|scored| scored.0)?;
+    // A third of the letters may be wrong; a short name may still miss one.
+    (distance <= (name.chars().count() / 3).max(1) && distance < candidate.chars().count()).then_some(candidate)
+}
+
+/// A name or value from the file, fit for a message: in backticks, one line, not too long.
+#[must_use]
+pub fn tick(text: &str) -> String {
+    let mut shown: String = text.chars().take(60).flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    if text.chars().count() > 60 {
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+/// `a, b, c`; a long list is cut.
+#[must_use]
+pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    let names: Vec<T> = names.into_iter().collect();
+    let mut text = names.iter().take(40).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    if names.len() > 40 {
+        let _ = write!(text, " … ({} in all)", names.len());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_found_only_when_it_is_near() {
+        let keys = ["repetitions", "timeout", "threads", "model"];
+        for (name, found) in [
+            ("repetitons", Some("repetitions")),
+            ("thread", Some("threads")),
+            ("Model", Some("model")),
+            ("modle", Some("model")),
+            ("voltage", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(name, keys), found, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_remark_found_twice_is_shown_once_and_in_file_order() {
+        let mut out = Diagnostics::default();
+        out.error(Span { start: 9, end: 10 }, "second");
+        out.error(Span { start: 1, end: 2 }, "first");
+        out.error(Span { start: 9, end: 10 }, "second");
+        out.warning(Span { start: 0, end: 1 }, "mind");
+        let (errors, warnings) = out.finish();
+        assert_eq!(errors.iter().map(|d| d.message.as_str()).collect::<Vec<_>>(), ["first", "second"]);
+        assert_eq!(warnings.len(), 1);
+    }
+
+    #[test]
+    fn a_conclusive_remark_silences_the_others_on_its_place() {
+        let place = Span { start: 3, end: 7 };
+        let mut out = Diagnostics::default();
+        out.error(place, "not a number");
+        out.error(place, "variables are not in this build yet").conclusive();
+        let (errors, _) = out.finish();
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].message.starts_with("variables"));
+    }
+
+    #[test]
+    fn hints_are_wrapped_at_blanks() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one `a long pasteable` x", 4), ["one", "`a", "long", "pasteable`", "x"]);
+        assert_eq!(wrapped("", 4), [""]);
+    }
+
+    #[test]
+    fn columns_count_characters_and_control_characters_stay_out() {
+        let source = "a: é\u{1b}[31mx: y\n";
+        let mut out = Diagnostics::default();
+        let at = source.find("x: y").expect("there");
+        out.error(Span { start: at, end: at + 1 }, "odd").label("here");
+        let errors = ConfigErrors { file: "f.yaml".into(), source: source.into(), diagnostics: out.finish().0 };
+        let text = errors.render(false);
+        assert!(text.contains("f.yaml:1:10"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(errors.render(true).contains("\u{1b}[31merror:\u{1b}[0m odd"));
+    }
+}

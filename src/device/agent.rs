@@ -1,0 +1,107 @@
+//! The agent that this controller carries, and its installation under a content-addressed name.
+
+use sha2::{Digest, Sha256};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+include!(concat!(env!("OUT_DIR"), "/embedded_agent.rs"));
+
+/// sha256 (hex) of the embedded agent; `None` if this build carries none.
+pub fn embedded_sha256() -> Option<&'static str> {
+    static SHA256: OnceLock<Option<String>> = OnceLock::new();
+    SHA256.get_or_init(|| EMBEDDED.map(hex_digest)).as_deref()
+}
+
+fn hex_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Directories that may hold the agent on this machine, best first.
+pub fn bin_dirs(configured: Option<&str>) -> Vec<PathBuf> {
+    if let Some(dir) = configured {
+        return vec![expand_home(dir)];
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|d| d.is_absolute());
+    let cache = cache.or_else(|| Some(home()?.join(".cache")));
+    let places = [format!("/var/tmp/isotherm-{uid}"), format!("/dev/shm/isotherm-{uid}")].map(PathBuf::from);
+    cache.map(|c| c.join("isotherm")).into_iter().chain(places).collect()
+}
+
+fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute())
+}
+
+fn expand_home(path: &str) -> PathBuf {
+    match (path.strip_prefix("~/"), home()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    }
+}
+
+/// The agent's path in `dir`, installed there if it isn't yet, whole and executable.
+///
+/// # Errors
+/// In words that name the place: not ours, not writable, full.
+pub fn install(dir: &Path, bytes: &[u8], sha256: &str) -> Result<PathBuf, String> {
+    private_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let path = dir.join(format!("isotherm-agent-{}", &sha256[..12]));
+    // Present means that its content matches: a cut copy has the right name as well.
+    if fs::read(&path).is_ok_and(|there| hex_digest(&there) == sha256) {
+        return Ok(path);
+    }
+    let temporary = dir.join(format!(".isotherm-agent-{}-{}", &sha256[..12], std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.set_permissions(fs::Permissions::from_mode(0o755))?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(&temporary);
+        format!("{}: {e}", path.display())
+    })?;
+    Ok(path)
+}
+
+fn private_dir(dir: &Path) -> io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(dir)?;
+    let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0;
+    if ours { Ok(()) } else { Err(io::Error::other("is a link, or others may write there")) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_cut_copy_is_copied_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("bin");
+        let sha256 = hex_digest(b"agent");
+        let path = install(&place, b"agent", &sha256).unwrap();
+        fs::write(&path, "").unwrap();
+        assert_eq!(install(&place, b"agent", &sha256).unwrap(), path);
+        assert_eq!(fs::read(&path).unwrap(), b"agent");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(install(dir.path(), b"agent", &hex_digest(b"agent")).unwrap_err().contains("others may write"));
+    }
+}

@@ -1,0 +1,40 @@
+//! The `local` transport: the agent as a process of this machine, detached from our terminal.
+
+use super::{DeviceError, agent};
+use crate::config::model::Local;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Variables that the agent needs of our environment; a workload gets none of them from it.
+const PASSED_ON: [&str; 6] = ["HOME", "USER", "XDG_STATE_HOME", "ISOTHERM_LEASE", "ISOTHERM_LINGER_MS", "PATH"];
+
+/// Start `agent serve`; it has not answered yet.
+pub fn start(device: &str, local: &Local, nonce: &str) -> Result<Child, DeviceError> {
+    let (Some(bytes), Some(sha256)) = (agent::EMBEDDED, agent::embedded_sha256()) else {
+        return Err(DeviceError::NoAgent { device: device.into() });
+    };
+    let mut refusals = Vec::new();
+    for dir in agent::bin_dirs(local.bin_dir.as_deref()) {
+        let path = match agent::install(&dir, bytes, sha256) {
+            Ok(path) => path,
+            Err(why) => {
+                refusals.push(why);
+                continue;
+            }
+        };
+        let mut command = Command::new(&path);
+        command.args(["serve", "--nonce", nonce]).env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
+        if let Some(dir) = &local.state_dir {
+            command.args(["--state-dir", dir]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A process group of its own: Ctrl-C is for us to handle.
+        command.process_group(0);
+        match command.spawn() {
+            Ok(child) => return Ok(child),
+            // A file system mounted `noexec` says "permission denied".
+            Err(e) => refusals.push(format!("{}: {e}", path.display())),
+        }
+    }
+    Err(DeviceError::Deploy { device: device.into(), reason: refusals.join("; ") })
+}

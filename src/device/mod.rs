@@ -1,0 +1,74 @@
+//! Devices: takes the configuration of one, gives a [`Session`] with its keeper; must not know benchmarks.
+//!
+//! A transport only starts the agent and moves bytes; everything above is the same for all of them.
+
+mod agent;
+mod local;
+mod session;
+
+pub use session::{Happening, Session};
+
+use isotherm_wire::session::Failure;
+use thiserror::Error;
+
+/// Why a device could not be used.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    #[error("this build of isotherm carries no agent, so the device `{device}` can't be used")]
+    NoAgent { device: String },
+    #[error("the agent could not be installed for device `{device}`: {reason}")]
+    Deploy { device: String, reason: String },
+    #[error("the agent on device `{device}` did not answer: {reason}")]
+    NoAnswer { device: String, reason: String },
+    #[error("the connection to device `{device}` was lost: {reason}")]
+    LinkLost { device: String, reason: String },
+    #[error("device `{device}` {}", refusal(.failure))]
+    Refused { device: String, failure: Box<Failure> },
+    #[error("what device `{device}` sent does not fit what it announced: {reason}")]
+    Damaged { device: String, reason: String },
+}
+
+impl DeviceError {
+    /// An action for the user.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DeviceError::NoAgent { .. } => {
+                Some("build on Linux with the workspace's `agent/`, or set ISOTHERM_AGENT_BIN to a prebuilt agent while building".into())
+            }
+            DeviceError::Deploy { .. } => Some("set `bin_dir` of the device to a directory that may hold executables".into()),
+            DeviceError::Refused { failure, .. } => match failure.as_ref() {
+                Failure::LeaseHeld(_) => {
+                    Some("wait until that campaign has ended, or end its controller; a device runs one campaign at a time".into())
+                }
+                Failure::StateDirectory { hint, .. } => Some(hint.clone()),
+                Failure::VersionMismatch { .. } => Some(
+                    "a keeper of another isotherm version is still there: run the campaign it belongs to with that version, or wait ten minutes"
+                        .into(),
+                ),
+                Failure::Quarantined { .. } => Some("reboot the device, or end that process by hand".into()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn refusal(failure: &Failure) -> String {
+    match failure {
+        Failure::VersionMismatch { agent, controller } => {
+            format!("speaks protocol {agent}, this controller speaks {controller}")
+        }
+        Failure::LeaseHeld(holder) => {
+            format!("is held by campaign `{}` ({}) since {}", holder.campaign, holder.controller, holder.since)
+        }
+        Failure::Busy { run_id } => format!("is executing run {run_id}"),
+        Failure::UnknownRun { run_id } => format!("knows no run {run_id}"),
+        Failure::RunDiffers { run_id } => format!("has run {run_id} with another task"),
+        Failure::NotSealed { run_id } => format!("has no sealed result of run {run_id}"),
+        Failure::DigestDiffers { expected, got } => format!("has a result with sha256 {expected}, not {got}"),
+        Failure::Quarantined { reason } => format!("is quarantined: {reason}"),
+        Failure::StateDirectory { path, reason, .. } => format!("can't keep its state in {path}: {reason}"),
+        Failure::Other { message } => format!("answered: {message}"),
+    }
+}

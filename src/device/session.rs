@@ -1,0 +1,291 @@
+//! A session with a device's keeper: requests and their replies, events, sealed results by offset.
+
+use super::{DeviceError, local};
+use crate::config::model::{Device, Transport};
+use isotherm_wire::codec::{Frame, read_frame, write_message};
+use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
+use isotherm_wire::session::{Call, Event, FromAgent, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
+use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
+use sha2::{Digest, Sha256};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// A request is answered within this time, or the link counts as lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The first answer may have to wait for a keeper to start; hashing models of many gigabytes takes its time.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+
+/// What comes to the controller by itself.
+#[derive(Debug)]
+pub enum Happening {
+    Event(Event),
+    /// The connection is over; the run, if there is one, goes on.
+    LinkLost {
+        session: u64,
+        reason: String,
+    },
+    /// A signal for the controller.
+    Signal(i32),
+}
+
+enum Answer {
+    Reply { id: u64, reply: Reply },
+    Bytes(Vec<u8>),
+}
+
+/// One connection. Dropping it leaves the keeper, and a run, as they are.
+pub struct Session {
+    device: String,
+    child: Child,
+    stdin: ChildStdin,
+    answers: Receiver<Answer>,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    next_id: u64,
+    /// Tells this connection's [`Happening::LinkLost`] from that of an earlier one.
+    pub serial: u64,
+    pub welcome: Welcome,
+}
+
+impl Session {
+    /// Start the agent on the device, reach its keeper, and hold the device for this campaign.
+    ///
+    /// # Errors
+    /// See [`DeviceError`]; a device that another campaign holds is `Refused` with the holder.
+    pub fn open(device: &Device, holder: &Holder, happenings: &Sender<Happening>) -> Result<Session, DeviceError> {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let nonce = uuid::Uuid::new_v4().simple().to_string();
+        let Transport::Local(config) = &device.transport;
+        let mut child = local::start(&device.id, config, &nonce)?;
+        let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
+        let (Some(stdin), Some(stdout), Some(mut errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+            return Err(no_answer("its streams are not there".into()));
+        };
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&stderr);
+        let spawned = thread::Builder::new().name("agent-stderr".into()).spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(n @ 1..) = errors.read(&mut chunk) {
+                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&chunk[..n]);
+                let excess = kept.len().saturating_sub(8192);
+                kept.drain(..excess);
+            }
+        });
+        spawned.map_err(|e| no_answer(e.to_string()))?;
+        let (answer, answers) = channel();
+        let (greet, greeted) = channel();
+        let happenings = happenings.clone();
+        let spawned = thread::Builder::new().name("agent-reader".into()).spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let greeting = greeting(&mut stdout, &nonce);
+            let alive = greeting.is_ok();
+            let _ = greet.send(greeting);
+            if alive {
+                let reason = read_on(&mut stdout, &answer, &happenings);
+                let _ = happenings.send(Happening::LinkLost { session: serial, reason });
+            }
+        });
+        spawned.map_err(|e| no_answer(e.to_string()))?;
+        let welcome = Welcome {
+            protocol: 0,
+            agent_version: String::new(),
+            agent_sha256: String::new(),
+            keeper_is_new: false,
+            engine: isotherm_wire::session::Engine { name: String::new(), version: String::new(), revision: 0 },
+        };
+        let mut session = Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, welcome };
+        match greeted.recv_timeout(ANSWER_TIMEOUT) {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
+            Err(_) => return Err(no_answer(session.with_stderr("no proof of life in time"))),
+        }
+        match session.call(Request::Hello(Hello { protocol: PROTOCOL_VERSION, holder: holder.clone() }), ANSWER_TIMEOUT)? {
+            Reply::Welcome(welcome) => session.welcome = welcome,
+            other => return Err(session.unexpected(&other)),
+        }
+        Ok(session)
+    }
+
+    fn with_stderr(&self, reason: &str) -> String {
+        let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&stderr).trim().to_owned();
+        if text.is_empty() { reason.to_owned() } else { format!("{reason}; it said: {text}") }
+    }
+
+    fn lost(&self, reason: &str) -> DeviceError {
+        DeviceError::LinkLost { device: self.device.clone(), reason: self.with_stderr(reason) }
+    }
+
+    fn unexpected(&self, reply: &Reply) -> DeviceError {
+        DeviceError::Damaged { device: self.device.clone(), reason: format!("an answer to another question: {reply:?}") }
+    }
+
+    fn call(&mut self, request: Request, timeout: Duration) -> Result<Reply, DeviceError> {
+        self.next_id += 1;
+        let id = self.next_id;
+        write_message(&mut self.stdin, &Call { id, request }).map_err(|e| self.lost(&e.to_string()))?;
+        loop {
+            match self.answers.recv_timeout(timeout) {
+                Ok(Answer::Reply { id: of, reply: Reply::Failed(failure) }) if of == id => {
+                    return Err(DeviceError::Refused { device: self.device.clone(), failure: Box::new(failure) });
+                }
+                Ok(Answer::Reply { id: of, reply }) if of == id => return Ok(reply),
+                // Left over from a call that gave up.
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return Err(self.lost("no answer in time")),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.lost("the agent's connection ended")),
+            }
+        }
+    }
+
+    /// The machine, and the files asked for by content.
+    pub fn inspect(&mut self, files: Vec<FileQuery>) -> Result<Inspected, DeviceError> {
+        match self.call(Request::Inspect(InspectRequest { files }), INSPECT_TIMEOUT)? {
+            Reply::Inspected(inspected) => Ok(*inspected),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Runs that the keeper has and no controller has forgotten.
+    pub fn list(&mut self) -> Result<Vec<SpoolEntry>, DeviceError> {
+        match self.call(Request::List, ANSWER_TIMEOUT)? {
+            Reply::Listed(entries) => Ok(entries),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    pub fn start(&mut self, start: Start) -> Result<(), DeviceError> {
+        match self.call(Request::Start(start), ANSWER_TIMEOUT)? {
+            Reply::Started => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Follow a run; its state now.
+    pub fn attach(&mut self, run_id: &str) -> Result<RunState, DeviceError> {
+        match self.call(Request::Attach { run_id: run_id.into() }, ANSWER_TIMEOUT)? {
+            Reply::Attached(state) => Ok(state),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    pub fn cancel(&mut self, run_id: &str) -> Result<(), DeviceError> {
+        match self.call(Request::Cancel { run_id: run_id.into() }, ANSWER_TIMEOUT)? {
+            Reply::Cancelled => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Fetch a sealed result whole and compare it with what was announced.
+    pub fn collect(&mut self, run_id: &str, bytes: u64, sha256: &str) -> Result<Vec<u8>, DeviceError> {
+        let damaged = |device: &str, reason: String| DeviceError::Damaged { device: device.to_owned(), reason };
+        let mut result: Vec<u8> = Vec::new();
+        while (result.len() as u64) < bytes {
+            let offset = result.len() as u64;
+            let announced = match self.call(Request::Collect { run_id: run_id.into(), offset }, ANSWER_TIMEOUT)? {
+                Reply::Chunk { bytes, .. } => bytes,
+                other => return Err(self.unexpected(&other)),
+            };
+            match self.answers.recv_timeout(ANSWER_TIMEOUT) {
+                Ok(Answer::Bytes(chunk)) if chunk.len() as u64 == announced && announced > 0 => result.extend_from_slice(&chunk),
+                Ok(_) => return Err(damaged(&self.device, format!("run {run_id}: a chunk at {offset} of another length"))),
+                Err(_) => return Err(self.lost("a chunk did not come")),
+            }
+        }
+        let got: String = Sha256::digest(&result).iter().map(|b| format!("{b:02x}")).collect();
+        if result.len() as u64 != bytes || got != sha256 {
+            return Err(damaged(
+                &self.device,
+                format!("run {run_id}: {} bytes with sha256 {got}, announced were {bytes} with {sha256}", result.len()),
+            ));
+        }
+        Ok(result)
+    }
+
+    /// Let the keeper drop a result that is stored here.
+    pub fn forget(&mut self, run_id: &str, sha256: &str) -> Result<(), DeviceError> {
+        match self.call(Request::Forget { run_id: run_id.into(), sha256: sha256.into() }, ANSWER_TIMEOUT)? {
+            Reply::Forgotten => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Give the device back: the keeper restores what was borrowed, ends the lease and exits.
+    pub fn end(mut self) -> Result<(), DeviceError> {
+        match self.call(Request::End, ANSWER_TIMEOUT)? {
+            Reply::Ended => {
+                drop(self.stdin);
+                let _ = self.child.wait();
+                Ok(())
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Leave the device as it is: the keeper holds it, a run goes on.
+    pub fn detach(mut self) {
+        drop(self.stdin);
+        let _ = self.child.wait();
+    }
+}
+
+/// Read past whatever was printed before, up to the agent's own line with our nonce.
+fn greeting(stdout: &mut impl BufRead, nonce: &str) -> io::Result<()> {
+    let mut seen = Vec::new();
+    loop {
+        let mut line = Vec::new();
+        if stdout.by_ref().take(64 << 10).read_until(b'\n', &mut line)? == 0 {
+            return Err(io::Error::other(format!("it ended without proof of life, after {:?}", String::from_utf8_lossy(&seen))));
+        }
+        let text = String::from_utf8_lossy(&line);
+        let mut words = text.split_whitespace();
+        if words.next() == Some(GREETING_WORD) && words.next() == Some(nonce) {
+            return Ok(());
+        }
+        seen.extend_from_slice(&line);
+        seen.truncate(400);
+    }
+}
+
+/// Sort what comes until the stream ends; then why it did.
+fn read_on(stdout: &mut impl Read, answers: &Sender<Answer>, happenings: &Sender<Happening>) -> String {
+    loop {
+        let frame = match read_frame(stdout) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return "the agent's connection ended".into(),
+            Err(e) => return e.to_string(),
+        };
+        let sent = match frame {
+            Frame::Bytes(chunk) => answers.send(Answer::Bytes(chunk)).is_ok(),
+            json @ Frame::Json(_) => match json.message::<FromAgent>() {
+                Ok(FromAgent::Reply { id, reply }) => answers.send(Answer::Reply { id, reply }).is_ok(),
+                Ok(FromAgent::Event(event)) => happenings.send(Happening::Event(event)).is_ok(),
+                Err(e) => return e.to_string(),
+            },
+        };
+        if !sent {
+            return "nobody listens any more".into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_a_login_script_prints_is_skipped_and_the_nonce_must_be_ours() {
+        let mut stream = "Welcome to this board!\nisotherm-agent other 0.1 1\nisotherm-agent abc 0.1.0 1\nrest".as_bytes();
+        greeting(&mut stream, "abc").unwrap();
+        assert_eq!(stream, b"rest");
+        let error = greeting(&mut "exec format error\n".as_bytes(), "abc").unwrap_err();
+        assert!(error.to_string().contains("exec format error"), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Which files of a device belong to a point, and what was answered about them.
+
+use super::expand::{Point, Work};
+use crate::store::record::{RanFile, RanRole};
+use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole};
+use std::collections::BTreeMap;
+
+/// What was found out about files of a device: query key → answer.
+pub type Answers = BTreeMap<String, FileAnswer>;
+
+/// A file of a point: in which role and under which name it is part of the identity.
+#[derive(Debug, Clone)]
+pub struct PointFile {
+    pub part: Part,
+    pub query: FileQuery,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Program,
+    /// Index into argv.
+    Argument(usize),
+    /// Pattern as written.
+    Inputs(String),
+    Model,
+}
+
+/// Everything that has to be looked up for a point.
+#[must_use]
+pub fn of_point(point: &Point) -> Vec<PointFile> {
+    let query = |path: &str, role: FileRole| {
+        let search_path = (role == FileRole::Program).then(|| point.env.get("PATH").cloned()).flatten();
+        // The key is the whole question, so that equal questions of several points are asked once and answers are found offline.
+        let key = format!("{role:?} {path} in {} by {}", point.base, search_path.as_deref().unwrap_or("default"));
+        FileQuery { key, path: path.to_owned(), role, base: point.base.clone(), search_path }
+    };
+    let mut files = Vec::new();
+    if let Some(model) = &point.model {
+        files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data) });
+    }
+    if let Work::Command(command) = &point.work {
+        for (i, element) in command.argv.iter().enumerate() {
+            let (part, role) = if i == 0 { (Part::Program, FileRole::Program) } else { (Part::Argument(i), FileRole::Argument) };
+            files.push(PointFile { part, query: query(element, role) });
+        }
+        files.extend(command.inputs.iter().map(|p| PointFile { part: Part::Inputs(p.clone()), query: query(p, FileRole::Glob) }));
+    }
+    files
+}
+
+/// The model of a point as found; `Err` = not there, in the system's words; `None` = not asked yet, or the point has none.
+#[must_use]
+pub fn model(point: &Point, answers: &Answers) -> Option<Result<FileFact, String>> {
+    let file = of_point(point).into_iter().find(|f| f.part == Part::Model)?;
+    match answers.get(&file.query.key)? {
+        FileAnswer::Found(facts) => facts.first().cloned().map(Ok),
+        FileAnswer::Missing(why) => Some(Err(why.clone())),
+        FileAnswer::NotAFile => Some(Err("not a regular file".into())),
+    }
+}
+
+/// Files that take part in a run of a point, as they stand in its record; without the model.
+#[must_use]
+pub fn ran(point: &Point, answers: &Answers) -> Vec<RanFile> {
+    let mut files = Vec::new();
+    for PointFile { part, query } in of_point(point) {
+        let Some(FileAnswer::Found(facts)) = answers.get(&query.key) else { continue };
+        for (i, file) in facts.iter().enumerate() {
+            let role = match &part {
+                Part::Model => continue,
+                Part::Program if i == 0 => RanRole::Program,
+                Part::Program => RanRole::Interpreter,
+                Part::Argument(_) => RanRole::Argument,
+                Part::Inputs(_) => RanRole::Input,
+            };
+            files.push(RanFile { role, name: query.path.clone(), file: file.clone() });
+        }
+    }
+    files
+}
+
+/// A question about a library that an earlier record says was mapped.
+#[must_use]
+pub fn library(path: &str) -> FileQuery {
+    FileQuery { key: format!("library {path}"), path: path.to_owned(), role: FileRole::Data, base: "/".into(), search_path: None }
+}

@@ -1,0 +1,241 @@
+//! Point identities: the content hash that decides whether a stored record answers a job.
+//!
+//! `spec` is known from the campaign file alone, `facts` from the device. Every field of a point is named here, without `..`:
+//! a new one does not build until it has a class.
+
+use super::expand::{CommandWork, Point, PointModel, Work};
+use super::files::{self, Answers, Part};
+use crate::config::model::{Model, Settings};
+use crate::store::record::Identity;
+use isotherm_wire::inspect::{FileAnswer, Machine};
+use isotherm_wire::session::Engine;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// Raised when the same point would be hashed differently.
+pub const IDENTITY_VERSION: u32 = 1;
+
+/// What is known of a device: kept as `devices/<id>.json`, so that plans can be made without contact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceReport {
+    pub report_version: u32,
+    /// RFC 3339: facts as of.
+    pub taken_at: String,
+    pub machine: Machine,
+    pub engine: Engine,
+    pub files: Answers,
+}
+
+pub const REPORT_VERSION: u32 = 1;
+
+/// What the campaign file alone says about a point.
+#[must_use]
+pub fn spec(point: &Point) -> Value {
+    let Point { block: _, ids, swept: _, work, model, env, base: _, transport, settings } = point;
+    let mut spec = Map::new();
+    let mut put = |name: &str, value: Value| _ = spec.insert(name.to_owned(), value);
+    put("device", json!(ids.device));
+    put("transport", json!(transport));
+    put("backend", json!(ids.backend));
+    put("axes", json!(ids.axes));
+    put("env", json!(env));
+
+    // Mutable: time-out, repetitions and order say how often, how long and when, never what.
+    let Settings { repetitions: _, timeout: _, order: _, settle, sample_hz, warmup, rounds, iterations, cooldown } = settings;
+    put("settle_ms", json!(settle.as_millis() as u64));
+    put("sample_hz", json!(sample_hz));
+    put("warmup", json!(warmup));
+    match work {
+        Work::Builtin { threads: _ } => {
+            put("rounds", json!(rounds));
+            put("iterations", json!(iterations));
+            put("cooldown_ms", json!(cooldown.as_millis() as u64));
+            put("workload_seed", json!(crate::backend::builtin::SEED));
+        }
+        Work::Command(command) => {
+            let CommandWork { argv, inputs, metrics, success } = command.as_ref();
+            put("argv", json!(argv));
+            put("inputs", json!(inputs));
+            put("metrics", json!(metrics));
+            put("success", json!(success));
+        }
+    }
+    if let Some(PointModel { declared, path: _ }) = model {
+        // The model is its content, a fact. Quantization and tags describe it; its declared sha256 is checked before anything runs.
+        let Model { id: _, path: _, paths: _, quantization: _, tags: _, sha256: _, output_digest } = declared;
+        if let Some(digest) = output_digest {
+            put("output_digest", json!(digest));
+        }
+    }
+    Value::Object(spec)
+}
+
+/// What the device says about a point. `None` = something was never asked: unknown until contact.
+///
+/// `libraries` are paths that were mapped in earlier runs of the point; one that is gone counts as such.
+#[must_use]
+pub fn facts<'a>(point: &Point, report: &DeviceReport, libraries: impl Iterator<Item = &'a str>) -> Option<Value> {
+    let mut hashes: BTreeMap<String, Value> = BTreeMap::new();
+    let mut model = Value::Null;
+    for file in files::of_point(point) {
+        let answer = report.files.get(&file.query.key)?;
+        match (&file.part, answer) {
+            (Part::Model, FileAnswer::Found(facts)) => model = json!(facts.first().map(|f| &f.sha256)),
+            (Part::Model, _) => model = json!("missing"),
+            (Part::Program, FileAnswer::Found(facts)) => {
+                for (name, fact) in ["argv[0]", "interpreter"].iter().zip(facts) {
+                    hashes.insert((*name).into(), json!(fact.sha256));
+                }
+            }
+            (Part::Program, _) => _ = hashes.insert("argv[0]".into(), json!("missing")),
+            (Part::Argument(i), FileAnswer::Found(facts)) => {
+                hashes.insert(format!("argv[{i}]"), json!(facts.first().map(|f| &f.sha256)));
+            }
+            (Part::Argument(_), _) => {}
+            (Part::Inputs(pattern), FileAnswer::Found(facts)) => {
+                for fact in facts {
+                    let name = fact.path.strip_prefix(&point.base).unwrap_or(&fact.path).trim_start_matches('/');
+                    hashes.insert(format!("input {name}"), json!(fact.sha256));
+                }
+                if facts.is_empty() {
+                    hashes.insert(format!("input {pattern}"), json!("none"));
+                }
+            }
+            (Part::Inputs(pattern), _) => _ = hashes.insert(format!("input {pattern}"), json!("missing")),
+        }
+    }
+    for path in libraries {
+        let sha256 = match report.files.get(&files::library(path).key)? {
+            FileAnswer::Found(facts) => json!(facts.first().map(|f| &f.sha256)),
+            _ => json!("missing"),
+        };
+        hashes.insert(format!("library {path}"), sha256);
+    }
+    let machine = &report.machine;
+    let limits = &machine.limits;
+    let mut facts = json!({
+        "machine": {
+            "machine_key": machine.machine_key,
+            "board_model": machine.board_model,
+            "cpu_model": machine.cpu_model,
+            "ram_gib": machine.ram_bytes.map(|bytes| bytes.div_ceil(1 << 30)),
+        },
+        "limits": {
+            "quota_cpus": limits.quota_cpus,
+            "cpuset_cpus": limits.cpuset_cpus,
+            "affinity_cpus": limits.affinity_cpus,
+            "memory_bytes": limits.memory_bytes,
+        },
+        "files": hashes,
+        "model": model,
+    });
+    if let (Work::Builtin { .. }, Value::Object(map)) = (&point.work, &mut facts) {
+        let Engine { name, version, revision } = &report.engine;
+        map.insert("engine".into(), json!(format!("{name}@{version}+{revision}")));
+    }
+    Some(facts)
+}
+
+/// Put both parts together.
+#[must_use]
+pub fn identity(spec: Value, facts: Value) -> Identity {
+    Identity { identity_version: IDENTITY_VERSION, spec, facts }
+}
+
+/// sha256 (hex) over the canonical JSON of an identity.
+///
+/// # Panics
+/// Never: an identity is plain JSON.
+#[must_use]
+pub fn point_identity(identity: &Identity) -> String {
+    let value = serde_json::to_value(identity).expect("an identity is plain JSON");
+    Sha256::digest(canonical(&value).as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// JSON with sorted keys and no white space.
+#[must_use]
+pub fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            let entries: Vec<String> = entries.into_iter().map(|(k, v)| format!("{}:{}", Value::String(k.clone()), canonical(v))).collect();
+            format!("{{{}}}", entries.join(","))
+        }
+        Value::Array(list) => format!("[{}]", list.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
+}
+
+/// Where two identities differ, in words: `model sha256 changed (1f3a… → 9c0e…)`; in the order of the fields, at most `most`.
+#[must_use]
+pub fn differences(old: &Identity, new: &Identity, most: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    if old.identity_version != new.identity_version {
+        found.push(format!("identity version {} → {}", old.identity_version, new.identity_version));
+    }
+    walk("", &old.facts, &new.facts, &mut found);
+    walk("", &old.spec, &new.spec, &mut found);
+    let more = found.len().saturating_sub(most);
+    found.truncate(most);
+    if more > 0 {
+        found.push(format!("{more} more"));
+    }
+    found
+}
+
+fn walk(path: &str, old: &Value, new: &Value, found: &mut Vec<String>) {
+    match (old, new) {
+        (Value::Object(a), Value::Object(b)) => {
+            let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            for key in keys {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                walk(&path, a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null), found);
+            }
+        }
+        (a, b) if a != b => {
+            let path = path.strip_prefix("files.").unwrap_or(path);
+            found.push(format!("{path} changed ({} → {})", short(a), short(b)));
+        }
+        _ => {}
+    }
+}
+
+/// A value in a few characters; a hash by its first four.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Null => "none".into(),
+        Value::String(text) if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) => format!("{}…", &text[..4]),
+        other => {
+            let text = other.to_string();
+            if text.chars().count() > 60 { text.chars().take(60).collect::<String>() + "…" } else { text }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_order_does_not_change_an_identity() {
+        let a = json!({"b": [1, {"y": 1, "x": "é"}], "a": null});
+        let b = json!({"a": null, "b": [1, {"x": "é", "y": 1}]});
+        assert_eq!(canonical(&a), canonical(&b));
+        assert_eq!(canonical(&a), r#"{"a":null,"b":[1,{"x":"é","y":1}]}"#);
+    }
+
+    #[test]
+    fn differences_name_the_field_and_both_values() {
+        let old = identity(json!({"warmup": 1}), json!({"model": "a".repeat(64), "files": {"argv[0]": "b".repeat(64)}}));
+        let new = identity(json!({"warmup": 2}), json!({"model": "c".repeat(64), "files": {}}));
+        let found = differences(&old, &new, 8);
+        assert_eq!(found, ["argv[0] changed (bbbb… → none)", "model changed (aaaa… → cccc…)", "warmup changed (1 → 2)"]);
+        assert_eq!(differences(&old, &new, 1), ["argv[0] changed (bbbb… → none)", "2 more"]);
+    }
+}

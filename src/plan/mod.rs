@@ -1,0 +1,10 @@
+//! Plans: takes a campaign, device reports and what is stored; gives points, jobs, identities and the difference to what is stored.
+//! Must not know transports.
+
+pub mod diff;
+pub mod expand;
+pub mod files;
+pub mod identity;
+
+pub use diff::{JobState, PlannedJob};
+pub use expand::{Plan, PlanError, Point, Work};

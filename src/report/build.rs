@@ -1,0 +1,436 @@
+//! From points and runs to the model.
+
+use super::{
+    axes::{Cell, Column, part},
+    counts::{Counts, Fate, Totals, count},
+    escape::Foreign,
+    findings::{epochs, findings, issue_counts, short_identity},
+    gather::{Gathered, Point, Run, gather},
+    input::{ReportInput, ReportOptions},
+    model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, StateCode, Table},
+};
+use crate::{
+    config::model::Better,
+    stats::{Centre, Summary},
+    store::record::{Metric, Status},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Model {
+    /// Builds the report.
+    #[must_use]
+    pub fn of(input: &ReportInput, options: ReportOptions) -> Model {
+        let gathered = gather(input);
+        let tables: Vec<Table> = metric_keys(&gathered.points).iter().map(|key| table(key, &gathered, options)).collect();
+        let placed: BTreeSet<usize> = tables.iter().flat_map(|table| table.rows.iter().map(|row| row.point)).collect();
+        Model {
+            report_version: REPORT_VERSION,
+            campaign: Foreign::new(&input.campaign),
+            plan_known: input.plan.is_some(),
+            include_degraded: options.include_degraded,
+            totals: Totals::of(&gathered),
+            axes: gathered.columns.iter().filter(|column| matches!(column, Column::Axis(_))).map(|column| column.name()).collect(),
+            points: point_entries(&gathered),
+            tables,
+            without_table: (0..gathered.points.len()).filter(|index| !placed.contains(index)).collect(),
+            findings: findings(&gathered),
+        }
+    }
+}
+
+fn point_entries(gathered: &Gathered<'_>) -> Vec<PointEntry> {
+    let all: Vec<_> = gathered.points.iter().map(|point| (point.ids, point.kind)).collect();
+    let (varying, _) = part(&gathered.columns, &all);
+    // A report on one point still has to call it something.
+    let varying = if varying.is_empty() { vec![Column::Device] } else { varying };
+    gathered
+        .points
+        .iter()
+        .map(|point| PointEntry {
+            device: Foreign::new(&point.ids.device),
+            backend: Foreign::new(&point.ids.backend),
+            kind: point.kind,
+            axes: point.ids.axes.iter().map(|(name, value)| (Foreign::new(name), Cell::from(value))).collect(),
+            label: point.label(&varying),
+            identity: point.identity.map(Foreign::new),
+            planned: point.planned,
+            counts: Counts::of(point),
+            issues: issue_counts(point),
+        })
+        .collect()
+}
+
+/// What numbers of one table have in common.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
+struct MetricKey<'a> {
+    /// Place at which the name was first seen; keeps the order of the tools.
+    name_place: usize,
+    name: &'a str,
+    definition: &'a str,
+    unit: &'a str,
+    lower_is_better: bool,
+}
+
+impl MetricKey<'_> {
+    fn fits(&self, metric: &Metric) -> bool {
+        metric.definition == self.definition && metric.unit == self.unit && (metric.better == Better::Lower) == self.lower_is_better
+    }
+}
+
+/// All tables that the runs call for, by first appearance of the metric's name. What a failed run still reported calls for none.
+fn metric_keys<'a>(points: &[Point<'a>]) -> Vec<MetricKey<'a>> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut keys = BTreeSet::new();
+    for run in points.iter().flat_map(|point| point.runs.iter()).filter(|run| run.record.status == Status::Ok) {
+        for (name, metric) in &run.record.metrics {
+            let next = places.len();
+            let name_place = *places.entry(name).or_insert(next);
+            let lower_is_better = metric.better == Better::Lower;
+            keys.insert(MetricKey { name_place, name, definition: &metric.definition, unit: &metric.unit, lower_is_better });
+        }
+    }
+    keys.into_iter().collect()
+}
+
+/// Points of one make: those that have the same metrics, or would have them had they run.
+fn make<'a>(point: &Point<'a>) -> (&'a str, crate::store::record::Kind, BTreeSet<&'a str>) {
+    (&point.ids.backend, point.kind, point.ids.axes.keys().map(String::as_str).collect())
+}
+
+fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, options: ReportOptions) -> Table {
+    let has_it = |run: &Run<'_>| run.record.status == Status::Ok && run.record.metrics.get(key.name).is_some_and(|metric| key.fits(metric));
+    let makes: BTreeSet<_> = gathered.points.iter().filter(|point| point.runs.iter().any(has_it)).map(make).collect();
+    let members: Vec<(usize, &Point<'_>)> = gathered.points.iter().enumerate().filter(|(_, point)| makes.contains(&make(point))).collect();
+    let ids: Vec<_> = members.iter().map(|(_, point)| (point.ids, point.kind)).collect();
+    let (columns, constants) = part(&gathered.columns, &ids);
+    Table {
+        metric: Foreign::new(key.name),
+        unit: Foreign::new(key.unit),
+        better: if key.lower_is_better { Better::Lower } else { Better::Higher },
+        definition: Foreign::new(key.definition),
+        constants,
+        rows: members.iter().map(|(index, point)| row(*index, point, &columns, key, options)).collect(),
+        columns: columns.iter().map(|column| column.name()).collect(),
+    }
+}
+
+fn row(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<'_>, options: ReportOptions) -> Row {
+    let usable: Vec<&Run<'_>> = point
+        .own_runs()
+        .filter(|run| match run.fate() {
+            Fate::Ok => true,
+            Fate::Degraded => options.include_degraded,
+            Fate::Invalid | Fate::Failed | Fate::Skipped => false,
+        })
+        .collect();
+    let value_of = |run: &Run<'_>| {
+        let metric = run.record.metrics.get(key.name).filter(|metric| key.fits(metric))?;
+        metric.value.filter(|value| value.is_finite())
+    };
+    let used: Vec<&Run<'_>> = usable.iter().copied().filter(|run| value_of(run).is_some()).collect();
+    let values: Vec<f64> = used.iter().filter_map(|run| value_of(run)).collect();
+    let degraded_used = count(used.iter().filter(|run| run.fate() == Fate::Degraded).count());
+    let counts = Counts::of(point);
+    let degraded_left_out = if options.include_degraded { 0 } else { counts.degraded };
+    // One run that escaped the contamination of all others is not a point's number.
+    let withheld = degraded_left_out > 0 && values.len() == 1;
+
+    let number = Summary::of(&values).filter(|_| !withheld).map(|summary| number(&summary, degraded_used));
+    let absent_reason = match &number {
+        Some(_) => None,
+        None if withheld => {
+            let runs = if degraded_left_out == 1 { "1 run" } else { &format!("{degraded_left_out} runs") };
+            Some(Foreign::new(format!("withheld: 1 valid run left, {runs} degraded; --include degraded uses all")))
+        }
+        None if !values.is_empty() => Some(Foreign::new("too large for a mean")),
+        None => Some(absent_reason(point, &usable, key, &counts)),
+    };
+    let mut states = states(point, &counts, options);
+    let without_value = count(usable.len() - used.len());
+    let mut push = |condition, code, runs| {
+        if condition {
+            states.push(State { code, runs, detail: None });
+        }
+    };
+    push(without_value > 0, StateCode::WithoutValue, Some(without_value));
+    push(withheld, StateCode::Withheld, None);
+    push(number.as_ref().is_some_and(spread_is_high), StateCode::SpreadHigh, None);
+    push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), StateCode::ArithmeticMean, None);
+    let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
+    Row { point: index, cells, number, absent_reason, states }
+}
+
+/// Derived figures are rounded to 12 significant digits: the last bits of `exp` and `ln` differ between C libraries.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.11e}").parse().unwrap_or(value)
+}
+
+fn number(summary: &Summary, degraded: u32) -> Number {
+    Number {
+        value: rounded(summary.headline),
+        estimator: match summary.centre {
+            Centre::Geometric => Estimator::GeometricMean,
+            Centre::Arithmetic => Estimator::ArithmeticMean,
+        },
+        interval: summary.interval.map(|interval| Bounds { low: rounded(interval.low), high: rounded(interval.high) }),
+        cov_pct: summary.cov.map(|cov| rounded(100.0 * cov)),
+        range: Bounds { low: summary.min, high: summary.max },
+        runs: count(summary.n),
+        degraded,
+    }
+}
+
+/// More than 10 % among three or more run headlines.
+///
+/// Where a backend has no rounds there is no other judgement on its steadiness; with two runs the figure itself is too uncertain.
+fn spread_is_high(number: &Number) -> bool {
+    number.runs >= 3 && number.cov_pct.is_some_and(|cov| cov > 10.0)
+}
+
+/// Why a point has no number of this metric.
+fn absent_reason(point: &Point<'_>, usable: &[&Run<'_>], key: &MetricKey<'_>, counts: &Counts) -> Foreign {
+    if point.runs.is_empty() {
+        return Foreign::new("no record");
+    }
+    if usable.is_empty() {
+        let parts = [
+            (counts.degraded, "degraded"),
+            (counts.invalid, "invalid"),
+            (counts.failed, "failed"),
+            (counts.skipped, "skipped"),
+            (counts.missing, "missing"),
+            (if point.orphan { 0 } else { counts.orphan }, "orphan"),
+        ];
+        let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+        return Foreign::new(format!("no valid run: {}", parts.join(", ")));
+    }
+    let mut reasons: Vec<String> = Vec::new();
+    for run in usable {
+        let reason = match run.record.metrics.get(key.name) {
+            None => "not reported".to_owned(),
+            Some(metric) if !key.fits(metric) => format!("reported as {} in {}", metric.definition, metric.unit),
+            Some(Metric { value: Some(_), .. }) => "not a finite number".to_owned(),
+            Some(metric) => metric.omitted_reason.clone().unwrap_or_else(|| "omitted without a reason in the record".to_owned()),
+        };
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    Foreign::new(reasons.join("; "))
+}
+
+/// What a reader must know about any number of this point.
+fn states(point: &Point<'_>, counts: &Counts, options: ReportOptions) -> Vec<State> {
+    let reasons = |fate: Fate| {
+        let reasons: BTreeSet<&str> =
+            point.own_runs().filter(|run| run.fate() == fate).filter_map(|run| run.record.reason).map(|reason| reason.name()).collect();
+        (!reasons.is_empty()).then(|| Foreign::new(reasons.into_iter().collect::<Vec<_>>().join(", ")))
+    };
+    let identity = || point.identity.map(short_identity);
+    let degraded = if options.include_degraded { StateCode::DegradedUsed } else { StateCode::DegradedLeftOut };
+    let mut states = Vec::new();
+    let mut runs = |n: u32, code, detail| {
+        if n > 0 {
+            states.push(State { code, runs: Some(n), detail });
+        }
+    };
+    runs(counts.failed, StateCode::Failed, reasons(Fate::Failed));
+    runs(counts.skipped, StateCode::Skipped, reasons(Fate::Skipped));
+    runs(counts.invalid, StateCode::Invalid, None);
+    runs(counts.degraded, degraded, None);
+    runs(counts.missing, StateCode::Missing, None);
+    runs(if point.orphan { 0 } else { counts.orphan }, StateCode::OrphanLeftOut, None);
+    let mut whole = |condition, code, detail| {
+        if condition {
+            states.push(State { code, runs: None, detail });
+        }
+    };
+    whole(point.mixed, StateCode::MixedIdentity, identity());
+    whole(point.stale, StateCode::StaleIdentity, if point.mixed { None } else { identity() });
+    whole(point.orphan, StateCode::Orphan, None);
+    whole(epochs(point).len() > 1, StateCode::MixedEpochs, None);
+    states
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::{
+        config::model::AxisValue,
+        report::{
+            model::Class,
+            records::{self, plan, point, run},
+        },
+        store::record::{PointIds, Reason, Record, Severity, Validity},
+    };
+
+    fn threads(n: i64) -> PointIds {
+        point(&[("threads", AxisValue::Int(n))])
+    }
+
+    fn model(records: Vec<(String, Record)>) -> Model {
+        Model::of(&ReportInput { records, ..ReportInput::default() }, ReportOptions::default())
+    }
+
+    fn number(model: &Model, table: usize, row: usize) -> &Number {
+        model.tables[table].rows[row].number.as_ref().unwrap()
+    }
+
+    fn codes(row: &Row) -> Vec<StateCode> {
+        row.states.iter().map(|state| state.code).collect()
+    }
+
+    fn noisy(run: records::Run) -> records::Run {
+        run.issue("competing_load", Severity::Warning, "busy")
+    }
+
+    #[test]
+    fn the_headline_is_the_geometric_mean_of_ok_and_valid_runs() {
+        let point = threads(1);
+        let model = model(vec![
+            run(&point, 0).latency(4.0).stored(),
+            run(&point, 1).latency(9.0).stored(),
+            noisy(run(&point, 2).latency(1000.0)).stored(),
+            run(&point, 3).latency(1000.0).issue("input_changed", Severity::Error, "x").stored(),
+            run(&point, 4).latency(1000.0).failed(Reason::Timeout, "x").stored(),
+        ]);
+        let number = number(&model, 0, 0);
+        assert_eq!((number.value, number.runs, number.estimator), (6.0, 2, Estimator::GeometricMean));
+        assert_eq!(number.range, Bounds { low: 4.0, high: 9.0 });
+        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::Failed, StateCode::Invalid, StateCode::DegradedLeftOut]);
+    }
+
+    #[test]
+    fn one_run_that_escaped_contamination_is_withheld() {
+        let point = threads(1);
+        let records = vec![run(&point, 0).latency(4.0).stored(), noisy(run(&point, 1).latency(9.0)).stored()];
+        let input = ReportInput { records, ..ReportInput::default() };
+        let row = &Model::of(&input, ReportOptions::default()).tables[0].rows[0];
+        assert_eq!(row.number, None);
+        assert_eq!(row.absent_reason, Some(Foreign::new("withheld: 1 valid run left, 1 run degraded; --include degraded uses all")));
+
+        let all = Model::of(&input, ReportOptions { include_degraded: true });
+        let number = number(&all, 0, 0);
+        assert_eq!((number.value, number.runs, number.degraded), (6.0, 2, 1));
+        assert_eq!(codes(&all.tables[0].rows[0]), [StateCode::DegradedUsed]);
+    }
+
+    #[test]
+    fn a_single_planned_run_has_a_number_without_interval_or_spread() {
+        let model = model(vec![run(&threads(1), 0).latency(4.0).stored()]);
+        let number = number(&model, 0, 0);
+        assert_eq!((number.value, number.interval, number.cov_pct), (4.0, None, None));
+    }
+
+    #[test]
+    fn a_value_without_a_log_makes_the_number_arithmetic_and_the_row_says_so() {
+        let point = threads(1);
+        let model = model(vec![run(&point, 0).latency(0.0).stored(), run(&point, 1).latency(5.0).stored()]);
+        assert_eq!((number(&model, 0, 0).value, number(&model, 0, 0).estimator), (2.5, Estimator::ArithmeticMean));
+        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::ArithmeticMean]);
+    }
+
+    #[test]
+    fn units_and_definitions_are_never_mixed() {
+        let point = threads(1);
+        let rate = |repetition, unit, definition| run(&point, repetition).metric("rate", Some(5.0), unit, definition, Better::Higher).stored();
+        let model = model(vec![rate(0, "1/s", "a.v1"), rate(1, "1/s", "a.v2"), rate(2, "1/min", "a.v2"), rate(3, "1/s", "a.v1")]);
+        let tables: Vec<_> = model.tables.iter().map(|table| (table.definition.terminal(), table.unit.terminal())).collect();
+        let expected = [("a.v1", "1/s"), ("a.v2", "1/min"), ("a.v2", "1/s")];
+        assert_eq!(tables, expected.map(|(definition, unit)| (definition.to_owned(), unit.to_owned())));
+        assert_eq!(number(&model, 0, 0).runs, 2);
+    }
+
+    #[test]
+    fn a_failed_point_has_a_row_in_the_tables_of_its_like() {
+        let model = model(vec![run(&threads(1), 0).latency(4.0).stored(), run(&threads(2), 0).failed(Reason::Oom, "x").stored()]);
+        let row = &model.tables[0].rows[1];
+        assert_eq!(row.absent_reason, Some(Foreign::new("no valid run: 1 failed")));
+        assert_eq!(row.states[0].detail, Some(Foreign::new("oom")));
+        assert!(model.without_table.is_empty());
+    }
+
+    #[test]
+    fn a_point_unlike_any_with_a_number_is_listed_apart() {
+        let other = point(&[("mode", AxisValue::Bool(true))]);
+        let model = model(vec![run(&threads(1), 0).latency(4.0).stored(), run(&other, 0).failed(Reason::Spawn, "x").stored()]);
+        assert_eq!(model.tables[0].rows.len(), 1);
+        assert_eq!(model.without_table.len(), 1);
+        assert_eq!(model.findings[0].class, Class::Failed);
+    }
+
+    #[test]
+    fn a_metric_without_values_shows_why() {
+        let point = threads(1);
+        let none = |repetition| run(&point, repetition).latency(4.0).metric("score", None, "points", "command.v1", Better::Higher).stored();
+        let model = model(vec![none(0), none(1)]);
+        let row = &model.tables[1].rows[0];
+        assert_eq!((row.number.as_ref(), row.absent_reason.clone()), (None, Some(Foreign::new("the tool did not print it"))));
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_not_used() {
+        let point = threads(1);
+        let model = model(vec![run(&point, 0).latency(f64::INFINITY).stored(), run(&point, 1).latency(4.0).stored()]);
+        assert_eq!(number(&model, 0, 0).runs, 1);
+        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::WithoutValue]);
+    }
+
+    #[test]
+    fn a_planned_point_without_records_is_a_visible_hole() {
+        let input = ReportInput {
+            plan: Some(plan(&[threads(1), threads(2)], 2)),
+            records: vec![run(&threads(1), 0).latency(4.0).stored(), run(&threads(1), 1).latency(5.0).stored()],
+            ..ReportInput::default()
+        };
+        let model = Model::of(&input, ReportOptions::default());
+        assert_eq!(codes(&model.tables[0].rows[1]), [StateCode::Missing]);
+        assert_eq!(model.tables[0].rows[1].absent_reason, Some(Foreign::new("no record")));
+        assert_eq!((model.findings[0].class, &model.findings[0].repetitions), (Class::Missing, &vec![0, 1]));
+    }
+
+    #[test]
+    fn runs_of_several_epochs_are_noted() {
+        let point = threads(1);
+        let model = model(vec![run(&point, 0).latency(4.0).stored(), run(&point, 1).latency(5.0).epoch("later").stored()]);
+        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::MixedEpochs]);
+        assert_eq!(model.findings[0].code, Some(Foreign::new("mixed_epochs")));
+    }
+
+    #[test]
+    fn three_headlines_that_vary_by_more_than_ten_percent_are_flagged() {
+        let point = threads(1);
+        let values = |values: &[f64]| {
+            let records = values.iter().zip(0..).map(|(value, repetition)| run(&point, repetition).latency(*value).stored());
+            codes(&model(records.collect()).tables[0].rows[0])
+        };
+        assert_eq!(values(&[4.0, 5.0, 6.0]), [StateCode::SpreadHigh]);
+        assert_eq!(values(&[4.0, 6.0]), []);
+        assert_eq!(values(&[4.0, 4.1, 4.2]), []);
+    }
+
+    #[test]
+    fn a_validity_without_an_issue_is_still_found() {
+        let (path, mut record) = run(&threads(1), 0).latency(4.0).stored();
+        record.validity = Validity::Degraded;
+        let model = model(vec![(path, record)]);
+        assert_eq!((model.findings[0].class, model.findings[0].code.clone()), (Class::Degraded, Some(Foreign::new("degraded"))));
+    }
+
+    #[test]
+    fn issues_are_counted_once_per_run_worst_first() {
+        let point = threads(1);
+        let twice = noisy(noisy(run(&point, 0).latency(4.0).issue("swap_in_use", Severity::Note, "x"))).stored();
+        let model = model(vec![twice, noisy(run(&point, 1).latency(4.0)).stored()]);
+        let issues: Vec<_> = model.points[0].issues.iter().map(|issue| (issue.code.terminal(), issue.runs)).collect();
+        assert_eq!(issues, [("competing_load".to_owned(), 2), ("swap_in_use".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn derived_figures_have_twelve_significant_digits() {
+        assert_eq!(rounded(12.000_000_000_000_002), 12.0);
+        assert_eq!(rounded(0.0), 0.0);
+        assert_eq!(rounded(1.0 / 3.0), 0.333_333_333_333);
+    }
+}

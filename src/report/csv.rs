@@ -1,0 +1,106 @@
+//! For spreadsheets and scripts: one line per point and metric, every axis a column.
+
+use super::{
+    counts::Counts,
+    escape::Foreign,
+    model::{Model, PointEntry, Row, Table},
+};
+use crate::config::model::Better;
+
+const BEFORE_AXES: [&str; 8] = ["campaign", "metric", "unit", "better", "definition", "device", "backend", "kind"];
+const AFTER_AXES: [&str; 23] = [
+    "point_identity",
+    "value",
+    "estimator",
+    "interval_95_low",
+    "interval_95_high",
+    "cov_pct",
+    "min",
+    "max",
+    "runs_used",
+    "degraded_used",
+    "runs_planned",
+    "ok",
+    "degraded",
+    "invalid",
+    "failed",
+    "skipped",
+    "missing",
+    "orphan",
+    "earlier_attempts",
+    "states",
+    "issues",
+    "absent_reason",
+    "degraded_included",
+];
+
+/// Prints the report. Absent is an empty field; where a number is absent, `absent_reason` says why.
+///
+/// Axis columns are named `axis.NAME`, so that an axis can't hide another column. Text that a spreadsheet would take for a formula has a `'`
+/// in front.
+#[must_use]
+pub fn csv(model: &Model) -> String {
+    let mut writer = ::csv::Writer::from_writer(Vec::new());
+    let mut lines: Vec<Vec<String>> = vec![header(model)];
+    for table in &model.tables {
+        lines.extend(table.rows.iter().filter_map(|row| Some(line(model, model.points.get(row.point)?, Some((table, row))))));
+    }
+    lines.extend(model.without_table.iter().filter_map(|index| Some(line(model, model.points.get(*index)?, None))));
+    for line in lines {
+        writer.write_record(&line).expect("writing to memory doesn't fail, and all lines are as long as the header");
+    }
+    let bytes = writer.into_inner().expect("writing to memory doesn't fail");
+    String::from_utf8(bytes).expect("fields are text")
+}
+
+fn header(model: &Model) -> Vec<String> {
+    let mut header: Vec<String> = BEFORE_AXES.map(str::to_owned).to_vec();
+    header.extend(model.axes.iter().map(|axis| format!("axis.{}", axis.csv())));
+    header.extend(AFTER_AXES.map(str::to_owned));
+    header
+}
+
+fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec<String> {
+    let number = place.and_then(|(_, row)| row.number.as_ref());
+    let mut line = vec![model.campaign.csv()];
+    line.extend(match place {
+        Some((table, _)) => {
+            let better = if table.better == Better::Lower { "lower" } else { "higher" };
+            [table.metric.csv(), table.unit.csv(), better.to_owned(), table.definition.csv()]
+        }
+        None => [(); 4].map(|()| String::new()),
+    });
+    line.extend([point.device.csv(), point.backend.csv(), point.kind.name().to_owned()]);
+    line.extend(model.axes.iter().map(|axis| point.axes.get(axis).map_or_else(String::new, |cell| cell.text(Foreign::csv))));
+    line.push(optional(point.identity.as_ref().map(Foreign::csv)));
+    line.push(optional(number.map(|number| number.value)));
+    line.push(optional(number.map(|number| number.estimator.name())));
+    let interval = number.and_then(|number| number.interval);
+    line.push(optional(interval.map(|interval| interval.low)));
+    line.push(optional(interval.map(|interval| interval.high)));
+    line.push(optional(number.and_then(|number| number.cov_pct)));
+    line.push(optional(number.map(|number| number.range.low)));
+    line.push(optional(number.map(|number| number.range.high)));
+    line.push(number.map_or(0, |number| number.runs).to_string());
+    line.push(number.map_or(0, |number| number.degraded).to_string());
+    line.push(optional(point.planned));
+    let Counts { ok, degraded, invalid, failed, skipped, missing, orphan, earlier_attempts } = point.counts;
+    // Without a plan neither holes nor orphans can be known, and unknown is not 0.
+    let by_plan = |n: u32| optional(model.plan_known.then_some(n));
+    line.extend([ok, degraded, invalid, failed, skipped].map(|n| n.to_string()));
+    line.extend([by_plan(missing), by_plan(orphan), earlier_attempts.to_string()]);
+    let issues: Vec<String> = point.issues.iter().map(|issue| format!("{}:{}", issue.code.csv(), issue.runs)).collect();
+    line.push(optional(place.map(|(_, row)| super::layout::states_text(&row.states, Foreign::csv))));
+    line.push(issues.join(";"));
+    let absent = match place {
+        Some((_, row)) => row.absent_reason.as_ref().map(Foreign::csv),
+        None => Some("no run reports any metric".to_owned()),
+    };
+    line.push(optional(absent));
+    line.push(model.include_degraded.to_string());
+    line
+}
+
+fn optional(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}

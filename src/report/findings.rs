@@ -1,0 +1,180 @@
+//! The list below the tables: everything that isn't as planned, with the record that shows it.
+
+use super::{
+    counts::Fate,
+    escape::Foreign,
+    gather::{Gathered, Point, Run},
+    model::{Class, Entry, Finding, IssueCount},
+};
+use crate::store::record::{Issue, Severity};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Characters of a message that are shown; all of it stands in the record.
+const MESSAGE_CHARS: usize = 200;
+/// Hex digits that tell two identities apart for people.
+const IDENTITY_DIGITS: usize = 8;
+
+/// The first digits of an identity.
+pub(super) fn short_identity(identity: &str) -> Foreign {
+    Foreign::new(identity.chars().take(IDENTITY_DIGITS).collect::<String>())
+}
+
+/// Repetitions as people write them: `r0–r2, r5`.
+#[must_use]
+pub(super) fn repetitions_text(repetitions: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &repetition in repetitions {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(repetition) => *last = repetition,
+            _ => ranges.push((repetition, repetition)),
+        }
+    }
+    let texts: Vec<String> = ranges
+        .into_iter()
+        .map(|(first, last)| match last - first {
+            0 => format!("r{first}"),
+            1 => format!("r{first}, r{last}"),
+            _ => format!("r{first}–r{last}"),
+        })
+        .collect();
+    texts.join(", ")
+}
+
+/// Repetitions of a point's usable runs by epoch, in the order of their first repetition.
+pub(super) fn epochs<'a>(point: &Point<'a>) -> Vec<Vec<u32>> {
+    let mut epochs: Vec<(&str, Vec<u32>)> = Vec::new();
+    for run in point.own_runs().filter(|run| matches!(run.fate(), Fate::Ok | Fate::Degraded)) {
+        let epoch = run.record.ids.epoch.as_str();
+        match epochs.iter_mut().find(|(name, _)| *name == epoch) {
+            Some((_, repetitions)) => repetitions.push(run.repetition()),
+            None => epochs.push((epoch, vec![run.repetition()])),
+        }
+    }
+    epochs.into_iter().map(|(_, repetitions)| repetitions).collect()
+}
+
+/// Issues of a point's runs, worst first.
+pub(super) fn issue_counts(point: &Point<'_>) -> Vec<IssueCount> {
+    let mut counts: BTreeMap<(std::cmp::Reverse<Severity>, &str), u32> = BTreeMap::new();
+    for run in &point.runs {
+        let codes: BTreeSet<_> = run.record.issues.iter().map(|issue| (std::cmp::Reverse(issue.severity), issue.code.as_str())).collect();
+        for code in codes {
+            *counts.entry(code).or_default() += 1;
+        }
+    }
+    let issue =
+        |((severity, code), runs): ((std::cmp::Reverse<Severity>, &str), u32)| IssueCount { code: Foreign::new(code), severity: severity.0, runs };
+    counts.into_iter().map(issue).collect()
+}
+
+/// All findings; by class, then by point, then by code.
+pub(super) fn findings(gathered: &Gathered<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, point) in gathered.points.iter().enumerate() {
+        of_runs(index, point, &mut findings);
+        of_point(index, point, &mut findings);
+    }
+    let duplicates: Vec<Entry> = gathered.duplicates.iter().map(|run| entry(run, None, None)).collect();
+    if !duplicates.is_empty() {
+        findings.push(Finding { class: Class::Duplicate, code: None, point: None, repetitions: Vec::new(), entries: duplicates });
+    }
+    for broken in &gathered.broken {
+        let entry = Entry { repetition: None, path: Some(Foreign::new(&broken.path)), message: message(&broken.why), hint: None };
+        findings.push(Finding { class: Class::Broken, code: None, point: None, repetitions: Vec::new(), entries: vec![entry] });
+    }
+    // Stable: within a class the order of points and codes stays.
+    findings.sort_by_key(|finding| finding.class);
+    findings
+}
+
+fn message(text: &str) -> Option<Foreign> {
+    Some(Foreign::shortened(text, MESSAGE_CHARS)).filter(|text| !text.is_empty())
+}
+
+fn entry(run: &Run<'_>, text: Option<&str>, hint: Option<&str>) -> Entry {
+    Entry { repetition: Some(run.repetition()), path: Some(Foreign::new(run.path)), message: text.and_then(message), hint: hint.and_then(message) }
+}
+
+/// Failures by reason and issues by code.
+fn of_runs(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
+    let mut groups: BTreeMap<(Class, &str), Vec<Entry>> = BTreeMap::new();
+    for run in &point.runs {
+        let record = run.record;
+        let fate = run.fate();
+        if let Fate::Failed | Fate::Skipped = fate {
+            let class = if fate == Fate::Failed { Class::Failed } else { Class::Skipped };
+            let reason = record.reason.map_or("no reason in the record", |reason| reason.name());
+            groups.entry((class, reason)).or_default().push(entry(run, record.message.as_deref(), None));
+        }
+        for issue in &record.issues {
+            let Issue { code, message, subject, hint, .. } = issue;
+            let class = match issue.severity {
+                Severity::Error => Class::Invalid,
+                Severity::Warning => Class::Degraded,
+                Severity::Note => Class::Note,
+            };
+            let text = subject.as_ref().map_or_else(|| message.clone(), |subject| format!("{subject}: {message}"));
+            groups.entry((class, code)).or_default().push(entry(run, Some(&text), hint.as_deref()));
+        }
+        // A validity that no issue accounts for must not pass unseen.
+        let unexplained = match fate {
+            Fate::Invalid if record.issues.iter().all(|issue| issue.severity < Severity::Error) => Some((Class::Invalid, "invalid")),
+            Fate::Degraded if record.issues.iter().all(|issue| issue.severity < Severity::Warning) => Some((Class::Degraded, "degraded")),
+            _ => None,
+        };
+        if let Some(group) = unexplained {
+            groups.entry(group).or_default().push(entry(run, Some("no issue in the record says why"), None));
+        }
+    }
+    for ((class, code), entries) in groups {
+        let mut repetitions: Vec<u32> = entries.iter().filter_map(|entry| entry.repetition).collect();
+        repetitions.dedup();
+        findings.push(Finding { class, code: Some(Foreign::new(code)), point: Some(index), repetitions, entries });
+    }
+}
+
+/// What is wrong with the point as a whole.
+fn of_point(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
+    let mut push = |class, code: Option<Foreign>, repetitions: Vec<u32>, entries| {
+        findings.push(Finding { class, code, point: Some(index), repetitions, entries });
+    };
+    let paths = |runs: &[&Run<'_>]| runs.iter().map(|run| entry(run, None, None)).collect::<Vec<_>>();
+    let repetitions = |runs: &[&Run<'_>]| runs.iter().map(|run| run.repetition()).collect::<Vec<_>>();
+
+    if !point.missing.is_empty() {
+        push(Class::Missing, None, point.missing.clone(), Vec::new());
+    }
+    let all: Vec<&Run<'_>> = point.runs.iter().collect();
+    let identity = point.identity.map(short_identity);
+    if point.mixed {
+        push(Class::MixedIdentity, identity.clone(), repetitions(&all), paths(&all));
+    }
+    if point.stale && !point.mixed {
+        push(Class::StaleIdentity, identity, repetitions(&all), paths(&all));
+    }
+    let orphans: Vec<&Run<'_>> = point.runs.iter().filter(|run| run.orphan).collect();
+    if !orphans.is_empty() {
+        push(Class::Orphan, None, repetitions(&orphans), paths(&orphans));
+    }
+    let epochs = epochs(point);
+    if epochs.len() > 1 {
+        let parts: Vec<String> = epochs.iter().map(|repetitions| repetitions_text(repetitions)).collect();
+        let text = format!("runs of {} epochs, not interleaved with each other: {}", epochs.len(), parts.join(" · "));
+        let entry = Entry { repetition: None, path: None, message: Some(Foreign::new(text)), hint: None };
+        let mut repetitions = epochs.concat();
+        repetitions.sort_unstable();
+        push(Class::Note, Some(Foreign::new("mixed_epochs")), repetitions, vec![entry]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_repetitions_are_written_as_a_range() {
+        assert_eq!(repetitions_text(&[0, 1, 2, 5, 7, 8]), "r0–r2, r5, r7, r8");
+        assert_eq!(repetitions_text(&[]), "");
+        assert_eq!(repetitions_text(&[u32::MAX]), format!("r{}", u32::MAX));
+    }
+}

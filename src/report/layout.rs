@@ -1,0 +1,250 @@
+//! A printed page before it is printed: the same parts for terminal and Markdown, with all foreign text already escaped for one of them.
+
+use super::{
+    axes::{Cell, Constant},
+    counts::Totals,
+    digits::{Digits, percent},
+    escape::Foreign,
+    findings::repetitions_text,
+    model::{Bounds, Class, Entry, Finding, Model, Number, Row, State, StateCode, Table},
+};
+use crate::config::model::Better;
+
+/// Absent; the reason stands in a line below.
+pub(super) const ABSENT: &str = "—";
+
+/// How serious a part is; decides its colour, never its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Good,
+    Warning,
+    Bad,
+}
+
+pub(super) enum Part {
+    Title(String),
+    Section(String, Tone),
+    Line(String),
+    /// A line that stands apart.
+    Remark(String),
+    Grid(Grid),
+    /// A head and the lines that belong to it.
+    Item(String, Vec<String>),
+}
+
+/// A table. Every row is as long as the header; the first column is the mark.
+pub(super) struct Grid {
+    pub header: Vec<String>,
+    pub align_right: Vec<bool>,
+    pub rows: Vec<(Tone, Vec<String>)>,
+}
+
+pub(super) type Escape = fn(&Foreign) -> String;
+
+/// The pages of a report.
+pub(super) fn report(model: &Model, escape: Escape) -> Vec<Part> {
+    let mut parts = vec![Part::Title(format!("Report on {}", escape(&model.campaign)))];
+    parts.extend(totals_lines(&model.totals).into_iter().map(Part::Line));
+    if model.include_degraded {
+        parts.push(Part::Line("Degraded runs are in the numbers (--include degraded).".to_owned()));
+    }
+    for table in &model.tables {
+        table_parts(model, table, escape, &mut parts);
+    }
+    if !model.tables.is_empty() {
+        let text = "Number: geometric mean of run headlines. 95 %: t interval on their logs. CoV (ddof 1) and range: of run headlines. \
+                    n: runs used of planned. —: absent; the reason stands below the table or among the findings.";
+        parts.push(Part::Remark(text.to_owned()));
+    }
+    if !model.without_table.is_empty() {
+        parts.push(Part::Section("Points without any number".to_owned(), Tone::Warning));
+        parts.extend(model.without_table.iter().map(|&index| Part::Item(point_label(model, index, escape), Vec::new())));
+    }
+    let mut class = None;
+    for finding in &model.findings {
+        if class != Some(finding.class) {
+            parts.push(Part::Section(finding.class.heading().to_owned(), tone_of(finding.class)));
+            class = Some(finding.class);
+        }
+        parts.push(finding_part(model, finding, escape));
+    }
+    parts
+}
+
+/// What was planned and what became of it.
+pub(super) fn totals_lines(totals: &Totals) -> Vec<String> {
+    let runs = &totals.runs;
+    let some = |parts: &[(u32, &str)]| {
+        let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
+        (!parts.is_empty()).then(|| parts.join(" · "))
+    };
+    let mut fates = format!("{} ok", runs.ok);
+    let others =
+        [(runs.degraded, "degraded"), (runs.invalid, "invalid"), (runs.failed, "failed"), (runs.skipped, "skipped"), (runs.missing, "missing")];
+    if let Some(others) = some(&others) {
+        fates = format!("{fates} · {others}");
+    }
+    let mut lines = match totals.planned_runs {
+        Some(planned) => vec![format!("{planned} runs planned: {fates}")],
+        None => {
+            let recorded = runs.ok + runs.degraded + runs.invalid + runs.failed + runs.skipped;
+            vec![format!("{recorded} runs recorded: {fates}"), "No plan.json: what is missing or not wanted can't be known.".to_owned()]
+        }
+    };
+    let plural = |n: u32, one, many| (n, if n == 1 { one } else { many });
+    let beside = [
+        (runs.orphan, "outside the plan"),
+        (totals.stale, "of a stale identity"),
+        plural(runs.earlier_attempts, "earlier attempt", "earlier attempts"),
+        plural(totals.duplicates, "duplicate", "duplicates"),
+        plural(totals.broken, "broken file", "broken files"),
+    ];
+    lines.extend(some(&beside).map(|beside| format!("Beside these: {beside}")));
+    lines
+}
+
+fn tone_of(class: Class) -> Tone {
+    match class {
+        Class::Failed | Class::Invalid | Class::Broken => Tone::Bad,
+        Class::Degraded | Class::Missing | Class::MixedIdentity | Class::StaleIdentity | Class::Orphan | Class::Duplicate => Tone::Warning,
+        Class::Skipped | Class::Note => Tone::Plain,
+    }
+}
+
+/// A cell, with a text without characters made visible.
+pub(super) fn cell_text(cell: Option<&Cell>, escape: Escape) -> String {
+    match cell {
+        None => ABSENT.to_owned(),
+        Some(cell) => Some(cell.text(escape)).filter(|text| !text.is_empty()).unwrap_or_else(|| "\"\"".to_owned()),
+    }
+}
+
+/// `name=value, name=value`.
+pub(super) fn constants_text(constants: &[Constant], escape: Escape) -> String {
+    let texts: Vec<String> =
+        constants.iter().map(|constant| format!("{}={}", escape(&constant.name), cell_text(Some(&constant.value), escape))).collect();
+    texts.join(", ")
+}
+
+fn point_label(model: &Model, index: usize, escape: Escape) -> String {
+    model.points.get(index).map_or_else(String::new, |point| constants_text(&point.label, escape))
+}
+
+fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Part>) {
+    let better = match table.better {
+        Better::Lower => "lower",
+        Better::Higher => "higher",
+    };
+    let (metric, unit) = (escape(&table.metric), escape(&table.unit));
+    parts.push(Part::Section(format!("{metric} in {unit} ({better} is better), definition {}", escape(&table.definition)), Tone::Plain));
+    if !table.constants.is_empty() {
+        parts.push(Part::Line(format!("constant: {}", constants_text(&table.constants, escape))));
+    }
+    if model.include_degraded {
+        parts.push(Part::Line("degraded runs included".to_owned()));
+    }
+    let digits = Digits::of(table.rows.iter().filter_map(|row| row.number.as_ref()).map(|number| number.value));
+    let mut header = vec![String::new()];
+    header.extend(table.columns.iter().map(escape));
+    header.extend([format!("{metric} ({unit})"), "95 %".to_owned(), "CoV".to_owned(), "range".to_owned(), "n".to_owned(), "state".to_owned()]);
+    let mut align_right = vec![false];
+    align_right.extend((0..table.columns.len()).map(|column| table.rows.iter().all(|row| is_number(row.cells[column].as_ref()))));
+    align_right.extend([true, false, true, false, true, false]);
+    let rows = table.rows.iter().map(|row| table_row(model, row, digits, escape)).collect();
+    parts.push(Part::Grid(Grid { header, align_right, rows }));
+
+    for row in &table.rows {
+        if let Some(reason) = &row.absent_reason {
+            let label: Vec<String> =
+                table.columns.iter().zip(&row.cells).map(|(name, cell)| format!("{}={}", escape(name), cell_text(cell.as_ref(), escape))).collect();
+            let label = if label.is_empty() { point_label(model, row.point, escape) } else { label.join(", ") };
+            parts.push(Part::Line(format!("{ABSENT} {label}: {}", escape(reason))));
+        }
+    }
+    if table.rows.iter().any(|row| row.cells.iter().any(Option::is_none)) {
+        parts.push(Part::Line(format!("{ABSENT} in the column of an axis: the point doesn't have it")));
+    }
+    if table.rows.iter().filter_map(|row| row.number.as_ref()).any(|number| number.runs == 1) {
+        parts.push(Part::Line(format!("{ABSENT} under 95 % and CoV: one run has neither")));
+    }
+}
+
+fn is_number(cell: Option<&Cell>) -> bool {
+    matches!(cell, None | Some(Cell::Int(_) | Cell::Float(_)))
+}
+
+fn table_row(model: &Model, row: &Row, digits: Digits, escape: Escape) -> (Tone, Vec<String>) {
+    let planned = model.points.get(row.point).and_then(|point| point.planned);
+    let planned = planned.map_or_else(|| ABSENT.to_owned(), |planned| planned.to_string());
+    let only_missing = row.states.iter().all(|state| state.code == StateCode::Missing);
+    let (tone, mark) = match &row.number {
+        Some(_) if row.states.is_empty() => (Tone::Good, "✓"),
+        Some(_) => (Tone::Warning, "!"),
+        None if only_missing => (Tone::Warning, "·"),
+        None => (Tone::Bad, "✗"),
+    };
+    let mut texts = vec![mark.to_owned()];
+    texts.extend(row.cells.iter().map(|cell| cell_text(cell.as_ref(), escape)));
+    texts.extend(match &row.number {
+        Some(number) => number_texts(number, digits),
+        None => [(); 4].map(|()| ABSENT.to_owned()),
+    });
+    texts.push(format!("{} of {planned}", row.number.as_ref().map_or(0, |number| number.runs)));
+    texts.push(states_text(&row.states, escape));
+    (tone, texts)
+}
+
+/// Number, interval, CoV, range.
+fn number_texts(number: &Number, digits: Digits) -> [String; 4] {
+    let interval = number.interval.map(|Bounds { low, high }| format!("[{}, {}]", digits.text(low), digits.text(high)));
+    let Bounds { low, high } = number.range;
+    [
+        digits.text(number.value),
+        interval.unwrap_or_else(|| ABSENT.to_owned()),
+        number.cov_pct.map_or_else(|| ABSENT.to_owned(), percent),
+        format!("{} … {}", digits.text(low), digits.text(high)),
+    ]
+}
+
+/// `ok`, or everything to know, in words.
+pub(super) fn states_text(states: &[State], escape: Escape) -> String {
+    if states.is_empty() {
+        return "ok".to_owned();
+    }
+    let text = |state: &State| {
+        let runs = state.runs.map_or_else(String::new, |runs| format!("{runs} "));
+        let detail = state.detail.as_ref().map_or_else(String::new, |detail| format!(" ({})", escape(detail)));
+        format!("{runs}{}{detail}", state.code.words())
+    };
+    states.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+fn finding_part(model: &Model, finding: &Finding, escape: Escape) -> Part {
+    let Finding { class, code, point, repetitions, entries } = finding;
+    let mut head: Vec<String> = Vec::new();
+    head.extend(point.map(|index| point_label(model, index, escape)));
+    head.extend(code.as_ref().map(|code| match class {
+        Class::MixedIdentity | Class::StaleIdentity => format!("identity {}", escape(code)),
+        _ => escape(code),
+    }));
+    if !repetitions.is_empty() {
+        head.push(repetitions_text(repetitions));
+    }
+    match entries.as_slice() {
+        [only] if head.is_empty() => Part::Item(entry_text(only, escape), Vec::new()),
+        _ if head.is_empty() => Part::Item("records of a run that has one already; not used".to_owned(), entry_texts(entries, escape)),
+        _ => Part::Item(head.join(": "), entry_texts(entries, escape)),
+    }
+}
+
+fn entry_texts(entries: &[Entry], escape: Escape) -> Vec<String> {
+    entries.iter().map(|entry| entry_text(entry, escape)).collect()
+}
+
+/// `path: message; hint: …`, as far as they are there.
+fn entry_text(entry: &Entry, escape: Escape) -> String {
+    let texts: Vec<String> = [&entry.path, &entry.message].into_iter().flatten().map(escape).collect();
+    let hint = entry.hint.as_ref().map_or_else(String::new, |hint| format!("; hint: {}", escape(hint)));
+    format!("{}{hint}", texts.join(": "))
+}

@@ -1,0 +1,258 @@
+//! The report as data: what every renderer prints.
+
+use super::{
+    axes::{Cell, Constant},
+    counts::{Counts, Totals},
+    escape::Foreign,
+};
+use crate::{
+    config::model::Better,
+    store::record::{Kind, Severity},
+};
+use indexmap::IndexMap;
+use serde::Serialize;
+
+/// Version of the model's JSON.
+pub const REPORT_VERSION: u32 = 1;
+
+/// A report on one results directory. Equal inputs give equal models, whatever order the records were read in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Model {
+    pub report_version: u32,
+    pub campaign: Foreign,
+    /// Without a plan nothing is missing or orphaned, because that can't be known.
+    pub plan_known: bool,
+    /// Degraded runs were used for headlines.
+    pub include_degraded: bool,
+    pub totals: Totals,
+    /// Names of all axes, in the order in which the points name them.
+    pub axes: Vec<Foreign>,
+    /// In plan order; points outside the plan after it, by their axes.
+    pub points: Vec<PointEntry>,
+    /// One per metric name, definition id, unit and direction.
+    pub tables: Vec<Table>,
+    /// Indices of points that are in no table.
+    pub without_table: Vec<usize>,
+    /// Failures first.
+    pub findings: Vec<Finding>,
+}
+
+/// One identity of one combination of device, backend, axes and kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PointEntry {
+    pub device: Foreign,
+    pub backend: Foreign,
+    pub kind: Kind,
+    pub axes: IndexMap<Foreign, Cell>,
+    /// The values that tell this point from the others of the report.
+    pub label: Vec<Constant>,
+    /// sha256, hex; `None` where nothing was recorded and no device was asked.
+    pub identity: Option<Foreign>,
+    /// Planned repetitions; `None` = no plan, or not wanted by it.
+    pub planned: Option<u32>,
+    pub counts: Counts,
+    /// Over its runs, by severity (worst first) and code.
+    pub issues: Vec<IssueCount>,
+}
+
+/// A code and how many runs of a point have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IssueCount {
+    pub code: Foreign,
+    pub severity: Severity,
+    pub runs: u32,
+}
+
+/// One metric over all points that could have it. Definitions and units are never mixed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Table {
+    pub metric: Foreign,
+    pub unit: Foreign,
+    pub better: Better,
+    /// Definition id.
+    pub definition: Foreign,
+    /// What is the same in all rows.
+    pub constants: Vec<Constant>,
+    /// What isn't; the cells of each row are in this order.
+    pub columns: Vec<Foreign>,
+    pub rows: Vec<Row>,
+}
+
+/// One point in a table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Index into the points of the model.
+    pub point: usize,
+    /// `None` = the point doesn't have this axis.
+    pub cells: Vec<Option<Cell>>,
+    /// `None` with an `absent_reason`.
+    pub number: Option<Number>,
+    pub absent_reason: Option<Foreign>,
+    /// What the reader must know about the number; empty = all planned runs are in it.
+    pub states: Vec<State>,
+}
+
+/// A point's headline in the unit of its table, rounded to 12 significant digits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Number {
+    pub value: f64,
+    pub estimator: Estimator,
+    /// 95 %; `None` for one run.
+    pub interval: Option<Bounds>,
+    /// Coefficient of variation of the run headlines (ddof 1); `None` for one run or a mean of 0.
+    pub cov_pct: Option<f64>,
+    /// Range of the run headlines.
+    pub range: Bounds,
+    /// Runs in it.
+    pub runs: u32,
+    /// How many of them are degraded.
+    pub degraded: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bounds {
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Which mean of the run headlines a number is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Estimator {
+    /// Interval: t on the logs.
+    GeometricMean,
+    /// A run headline is zero or negative; interval: t on the values.
+    ArithmeticMean,
+}
+
+impl Estimator {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Estimator::GeometricMean => "geometric_mean",
+            Estimator::ArithmeticMean => "arithmetic_mean",
+        }
+    }
+}
+
+/// One thing to know about a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct State {
+    pub code: StateCode,
+    /// How many runs it is about; `None` = the row as a whole.
+    pub runs: Option<u32>,
+    /// Reasons of failures; the identity's first digits.
+    pub detail: Option<Foreign>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateCode {
+    Failed,
+    Invalid,
+    DegradedLeftOut,
+    DegradedUsed,
+    Skipped,
+    Missing,
+    /// Runs that were ok and have no value of this metric.
+    WithoutValue,
+    Withheld,
+    MixedIdentity,
+    StaleIdentity,
+    /// The point as a whole.
+    Orphan,
+    /// Repetitions beyond the plan.
+    OrphanLeftOut,
+    MixedEpochs,
+    /// The coefficient of variation of three or more run headlines is above 10 %.
+    SpreadHigh,
+    ArithmeticMean,
+}
+
+impl StateCode {
+    /// As read by people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            StateCode::Failed => "failed",
+            StateCode::Invalid => "invalid left out",
+            StateCode::DegradedLeftOut => "degraded left out",
+            StateCode::DegradedUsed => "degraded used",
+            StateCode::Skipped => "skipped",
+            StateCode::Missing => "missing",
+            StateCode::WithoutValue => "without value",
+            StateCode::Withheld => "withheld",
+            StateCode::MixedIdentity => "mixed_identity",
+            StateCode::StaleIdentity => "stale identity",
+            StateCode::Orphan => "orphan",
+            StateCode::OrphanLeftOut => "orphan left out",
+            StateCode::MixedEpochs => "mixed_epochs",
+            StateCode::SpreadHigh => "spread_high",
+            StateCode::ArithmeticMean => "arithmetic mean",
+        }
+    }
+}
+
+/// Something found, with the records that show it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    pub class: Class,
+    /// Reason of a failure or code of an issue.
+    pub code: Option<Foreign>,
+    /// Index into the points of the model.
+    pub point: Option<usize>,
+    /// Ascending.
+    pub repetitions: Vec<u32>,
+    pub entries: Vec<Entry>,
+}
+
+/// One record or file of a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    pub repetition: Option<u32>,
+    /// Relative to the results directory.
+    pub path: Option<Foreign>,
+    /// The beginning of it.
+    pub message: Option<Foreign>,
+    pub hint: Option<Foreign>,
+}
+
+/// Kinds of findings, in the order in which they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    Failed,
+    /// Issues of severity `error`.
+    Invalid,
+    /// Issues of severity `warning`.
+    Degraded,
+    Missing,
+    Broken,
+    MixedIdentity,
+    StaleIdentity,
+    Orphan,
+    Duplicate,
+    Skipped,
+    /// Issues of severity `note`, and `mixed_epochs`.
+    Note,
+}
+
+impl Class {
+    /// The heading of its list.
+    #[must_use]
+    pub fn heading(self) -> &'static str {
+        match self {
+            Class::Failed => "Failed",
+            Class::Invalid => "Invalid",
+            Class::Degraded => "Degraded",
+            Class::Missing => "Missing",
+            Class::Broken => "Broken files",
+            Class::MixedIdentity => "Mixed identity",
+            Class::StaleIdentity => "Stale identity",
+            Class::Orphan => "Orphans (not in the plan)",
+            Class::Duplicate => "Duplicates",
+            Class::Skipped => "Skipped",
+            Class::Note => "Notes",
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! From a spooled result and its manifest to the record. Pure: the same result gives the same record.
+
+use super::manifest::Manifest;
+use crate::backend::{self, ParseSpec, Reading};
+use crate::plan::identity::point_identity;
+use crate::store::record::{
+    BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Reason,
+    Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
+};
+use hmac::{Hmac, KeyInit, Mac};
+use isotherm_wire::inspect::FileFact;
+use isotherm_wire::result::{Captured, CollectedFile, Outcome, RunResult};
+use isotherm_wire::telemetry::Series;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Suspended for longer than this inside a run, it measured something else.
+const MOST_SUSPENDED_MS: f64 = 50.0;
+
+/// Make the record. `earlier_digest`: the output digest of another repetition of the same point.
+#[must_use]
+pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest: Option<&str>) -> Record {
+    let (failure, mut reading) = judge(&result, &manifest);
+    if let (ParseSpec::Command { .. }, Some(digest), Some(earlier)) = (&manifest.parse, &mut reading.output_digest, earlier_digest) {
+        digest.expected = Some(earlier.to_owned());
+        if digest.value != earlier {
+            let message = format!("the output's digest is {}, another repetition's is {earlier}", digest.value);
+            reading.issues.push(issue("output_differs", Severity::Error, message));
+        }
+    }
+    let mut issues = std::mem::take(&mut reading.issues);
+    issues.extend(issues_of(&result));
+    let status = if failure.is_some() { Status::Failed } else { Status::Ok };
+    let worst = issues.iter().map(|i| i.severity).max();
+    let validity = match (status, worst) {
+        (Status::Ok, Some(Severity::Warning)) => Validity::Degraded,
+        (Status::Ok, None | Some(Severity::Note)) => Validity::Valid,
+        _ => Validity::Invalid,
+    };
+    let (reason, message) = failure.unzip();
+
+    let mut files = manifest.files.clone();
+    files.extend(libraries(&result, &manifest));
+    let mut identity = manifest.identity.clone();
+    if let Some(Value::Object(hashes)) = identity.facts.get_mut("files") {
+        for library in files.iter().filter(|f| f.role == RanRole::Library) {
+            hashes.insert(format!("library {}", library.file.path), json!(library.file.sha256));
+        }
+    }
+    let time = time(&result, &reading);
+    let mut machine = result.machine.clone();
+    machine.hostname = pseudonym(salt, &machine.hostname);
+    let reached = result.times.settle_end_ns.is_some();
+    Record {
+        schema_version: SCHEMA_VERSION,
+        ids: Ids {
+            run_id: result.run_id.clone(),
+            job_id: manifest.job_id,
+            point_identity: point_identity(&identity),
+            identity,
+            campaign: manifest.campaign,
+            results_id: manifest.results_id,
+            point: manifest.point.clone(),
+            kind: manifest.kind,
+            repetition: manifest.repetition,
+            attempt: manifest.attempt,
+            epoch: manifest.epoch,
+            pass: manifest.pass,
+            position: manifest.position,
+            campaign_sha256: manifest.campaign_sha256,
+        },
+        status,
+        reason,
+        message,
+        validity,
+        issues,
+        time,
+        device: DeviceBlock {
+            id: manifest.point.device.clone(),
+            transport: manifest.transport,
+            machine: Some(machine),
+            containment: Some(result.containment.clone()),
+        },
+        requested: manifest.requested,
+        resolved: reading.resolved,
+        executed: reading.executed,
+        backend: BackendBlock { name: manifest.point.backend, version: reading.version, executed: Some(result.executed.clone()), files },
+        workload: Workload { model: manifest.model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
+        prepare: Vec::new(),
+        settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
+        context: Context {
+            during: during(&result.samples, result.times.spawn_ns, result.times.exit_ns),
+            before: Some(result.before),
+            after: Some(result.after),
+            usage: result.usage,
+        },
+        metrics: reading.metrics,
+        iterations: reading.iterations,
+        samples: Samples::Inline(result.samples),
+        observer: Some(result.observer),
+        raw: Raw {
+            wait_status: wait_status(&result.outcome),
+            stdout: stream(result.stdout),
+            stderr: stream(result.stderr),
+            files: result.files.into_iter().map(|(name, file)| (name, collected(file))).collect(),
+            warmup: result
+                .warmup
+                .into_iter()
+                .map(|w| RawInvocation { wait_status: w.wait_status, stdout: stream(w.stdout), stderr: stream(w.stderr) })
+                .collect(),
+        },
+        producer: Producer { isotherm: env!("CARGO_PKG_VERSION").into(), agent: Some(result.agent) },
+    }
+}
+
+/// The run's failure, if it is one, and what its backend read. A workload that was ended has its output kept, but no numbers.
+fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, Reading) {
+    let said = |what: String| match backend::last_words(result) {
+        Some(words) => format!("{what}: {words}"),
+        None => what,
+    };
+    let timeout = || {
+        let ms = manifest.requested.get("timeout_ms").and_then(Value::as_u64).unwrap_or(0);
+        humantime::format_duration(Duration::from_millis(ms)).to_string()
+    };
+    let failure = match &result.outcome {
+        Outcome::Exited { wait_status } if wait_status & 0x7f == 0 => {
+            let mut reading = backend::read(&manifest.parse, result, (wait_status >> 8) & 0xff);
+            let mut failure = reading.failure.take();
+            if let (Some((reason @ Reason::ExitCode, _)), Some(ModelBlock { sha256: None, .. })) = (&mut failure, &manifest.model) {
+                *reason = Reason::ModelMissing;
+            }
+            return (failure, reading);
+        }
+        Outcome::Exited { wait_status } => signal_failure(*wait_status, result, &said),
+        Outcome::SpawnFailed { message, .. } => {
+            let program = result.executed.argv.first().map_or("", String::as_str);
+            (Reason::Spawn, format!("{program}: {message}"))
+        }
+        Outcome::TimedOut { .. } => (Reason::Timeout, said(format!("ran into its time-out of {}", timeout()))),
+        Outcome::Cancelled { .. } => (Reason::Interrupted, "cancelled by a controller".into()),
+        Outcome::WarmupFailed { index, wait_status: None } => {
+            (Reason::Timeout, said(format!("warm-up {} ran into its time-out of {}", index + 1, timeout())))
+        }
+        Outcome::WarmupFailed { index, wait_status: Some(status) } => {
+            let (reason, message) = signal_failure(*status, result, &said);
+            (reason, format!("warm-up {}: {message}", index + 1))
+        }
+        Outcome::InputChanged => (Reason::Precondition, format!("a file changed before the run: {}", result.changed_inputs.join("; "))),
+        Outcome::AgentError { message } => (Reason::Internal, message.clone()),
+    };
+    (Some(failure), Reading::default())
+}
+
+fn signal_failure(wait_status: i32, result: &RunResult, said: &dyn Fn(String) -> String) -> (Reason, String) {
+    let signal = wait_status & 0x7f;
+    let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
+    let kills = |s: &isotherm_wire::telemetry::Snapshot| s.value("oom_kills_count");
+    let oom = matches!((kills(&result.before), kills(&result.after)), (Some(before), Some(after)) if after > before);
+    if signal == 9 && oom {
+        return (Reason::Oom, said("ended by the kernel, which was out of memory".into()));
+    }
+    (Reason::Signal, said(format!("ended by {name}")))
+}
+
+fn wait_status(outcome: &Outcome) -> Option<i32> {
+    match outcome {
+        Outcome::Exited { wait_status } => Some(*wait_status),
+        Outcome::TimedOut { wait_status } | Outcome::Cancelled { wait_status } | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
+        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::AgentError { .. } => None,
+    }
+}
+
+fn issue(code: &str, severity: Severity, message: String) -> Issue {
+    Issue { code: code.into(), severity, message, subject: None, value: None, hint: None }
+}
+
+/// What went on around the run, whatever its outcome.
+fn issues_of(result: &RunResult) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    for changed in &result.changed_inputs {
+        issues.push(issue("input_changed", Severity::Error, format!("a file of the run changed: {changed}")));
+    }
+    let suspended_ms = result.times.suspended_ns as f64 / 1e6;
+    if suspended_ms > MOST_SUSPENDED_MS {
+        issues.push(issue("suspended", Severity::Error, format!("the machine was suspended for {suspended_ms:.0} ms during the run")));
+    }
+    for survivor in &result.containment.survivors {
+        let place = survivor.wchan.as_deref().unwrap_or("?");
+        issues.push(issue(
+            "unkillable_process",
+            Severity::Error,
+            format!("process {} could not be ended (state {}, in {place})", survivor.pid, survivor.state),
+        ));
+    }
+    let by_itself = matches!(result.outcome, Outcome::Exited { .. });
+    if result.containment.ended > 0 && by_itself {
+        let message = format!("{} processes were still there after the run's own had ended, and have been ended", result.containment.ended);
+        issues.push(issue("left_processes", Severity::Note, message));
+    }
+    issues
+}
+
+/// Mapped files that nothing else of the run names.
+fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator<Item = RanFile> + 'a {
+    let named =
+        |file: &FileFact| manifest.files.iter().any(|f| f.file.path == file.path) || manifest.model.as_ref().is_some_and(|m| m.path == file.path);
+    let library = |file: &FileFact| RanFile { role: RanRole::Library, name: file.path.clone(), file: file.clone() };
+    result.mapped.iter().filter(move |file| !named(file)).map(library)
+}
+
+fn time(result: &RunResult, reading: &Reading) -> Time {
+    let times = &result.times;
+    let ms = |from: Option<u64>, to: Option<u64>| from.zip(to).and_then(|(from, to)| to.checked_sub(from)).map(|ns| ns as f64 / 1e6);
+    let utc = |unix_ns: u64| humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_nanos(unix_ns)).to_string();
+    Time {
+        start_utc: Some(utc(times.start_unix_ns)),
+        end_utc: Some(utc(times.end_unix_ns)),
+        settle_ms: ms(times.settle_start_ns, times.settle_end_ns),
+        load_ms: reading.load_ms,
+        warmup_ms: reading.warmup_ms.or_else(|| ms(times.warmup_start_ns, times.warmup_end_ns)),
+        measure_ms: ms(times.spawn_ns, times.exit_ns),
+        drain_ms: ms(times.exit_ns, times.drained_ns),
+        suspended_ms: Some(times.suspended_ns as f64 / 1e6),
+    }
+}
+
+/// Summaries over the samples between spawn and exit.
+fn during(series: &Series, spawn: Option<u64>, exit: Option<u64>) -> BTreeMap<String, DuringSummary> {
+    let (Some(spawn), Some(exit)) = (spawn, exit) else { return BTreeMap::new() };
+    let summary = |column: &isotherm_wire::telemetry::Column| {
+        let inside = |t: &u64| (spawn..=exit).contains(t);
+        let values: Vec<f64> = series.monotonic_ns.iter().zip(&column.values).filter(|(t, _)| inside(t)).filter_map(|(_, v)| *v).collect();
+        let (first, last) = (*values.first()?, *values.last()?);
+        let summary = DuringSummary {
+            unit: column.unit.clone(),
+            n: values.len() as u32,
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            delta: last - first,
+        };
+        Some((column.metric.clone(), summary))
+    };
+    series.columns.iter().filter_map(summary).collect()
+}
+
+fn stream(captured: Captured) -> RawStream {
+    let kept = crate::store::sidecar::decode(&captured.head).map(|b| b.len() as u64).ok();
+    RawStream {
+        bytes: captured.bytes,
+        sha256: captured.sha256,
+        kept_head_bytes: captured.tail.as_ref().and(kept),
+        head: Some(captured.head),
+        tail: captured.tail,
+        sidecar: None,
+        absent: None,
+    }
+}
+
+fn collected(file: CollectedFile) -> RawStream {
+    match file {
+        CollectedFile::Written(captured) => stream(captured),
+        CollectedFile::NotWritten => RawStream { absent: Some("not written by this run".into()), ..RawStream::default() },
+        CollectedFile::Missing(why) => RawStream { absent: Some(why), ..RawStream::default() },
+    }
+}
+
+/// A name that is the same within one results directory and says nothing outside of it: HMAC-SHA256 with its salt, 16 hex digits.
+fn pseudonym(salt: &str, name: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(salt.as_bytes()).expect("HMAC takes a key of any length");
+    mac.update(name.as_bytes());
+    let digits: String = mac.finalize().into_bytes().iter().take(8).map(|b| format!("{b:02x}")).collect();
+    format!("hmac:{digits}")
+}

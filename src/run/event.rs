@@ -1,0 +1,130 @@
+//! What happens in a campaign, one after the other: journal, progress and `--json` are made from these and nothing else.
+
+use crate::store::record::{Metric, Reason, Status, Validity};
+use indexmap::IndexMap;
+use serde::Serialize;
+
+/// One event. Serialized as `{"event": "<name>", …}`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    CampaignStarted {
+        campaign: String,
+        results: String,
+        epoch: String,
+        isotherm: String,
+        jobs: usize,
+    },
+    /// The device answered; its keeper is there.
+    DeviceReady {
+        device: String,
+        agent_sha256: String,
+        keeper_is_new: bool,
+        containment: String,
+    },
+    /// Nothing can run there: why and what to do.
+    DeviceFailed {
+        device: String,
+        message: String,
+        hint: Option<String>,
+    },
+    /// What is to be done there: jobs by state, and why some have to run again (reason → how many).
+    DevicePlanned {
+        device: String,
+        states: IndexMap<&'static str, usize>,
+        to_run: usize,
+        reasons: IndexMap<String, usize>,
+    },
+    /// A result of an earlier controller was there already.
+    Collected {
+        run_id: String,
+        label: String,
+        repetition: u32,
+    },
+    /// Another run of ours is executing there; we wait for it.
+    Attached {
+        run_id: String,
+        label: String,
+        repetition: u32,
+    },
+    /// A run ended with its keeper, without a result.
+    RunLost {
+        run_id: String,
+        label: String,
+        repetition: u32,
+        why: String,
+    },
+    /// Written before the run is started.
+    Started {
+        run_id: String,
+        job_id: String,
+        device: String,
+        label: String,
+        repetition: u32,
+        attempt: u32,
+        settle_ms: u64,
+    },
+    Phase {
+        run_id: String,
+        phase: &'static str,
+    },
+    Finished(Box<Finished>),
+    /// A record moved to `superseded/`, because there is a new one.
+    Superseded {
+        path: String,
+    },
+    /// The connection is gone; the run goes on.
+    LinkLost {
+        device: String,
+        reason: String,
+    },
+    /// A signal was taken: what happens now.
+    Stopping {
+        how: &'static str,
+    },
+    /// The device was given back.
+    DeviceReleased {
+        device: String,
+    },
+    Warning {
+        message: String,
+    },
+    CampaignEnded(Summary),
+}
+
+/// A run with its record.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finished {
+    pub run_id: String,
+    pub device: String,
+    pub label: String,
+    pub repetition: u32,
+    pub attempt: u32,
+    pub status: Status,
+    pub reason: Option<Reason>,
+    pub message: Option<String>,
+    pub validity: Validity,
+    /// Codes of its issues.
+    pub issues: Vec<String>,
+    /// The first metric, by name.
+    pub headline: Option<(String, Metric)>,
+    /// Relative to the results directory.
+    pub path: String,
+}
+
+/// How it stands at the end.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Summary {
+    pub jobs: usize,
+    pub ok: usize,
+    pub degraded: usize,
+    pub failed: usize,
+    pub pending: usize,
+    /// Runs made by this invocation.
+    pub ran: usize,
+    pub failures: Vec<String>,
+    /// Devices that could not be used.
+    pub devices_failed: usize,
+    /// Signal that ended it early.
+    pub interrupted_by: Option<i32>,
+}

@@ -1,0 +1,85 @@
+//! `--filter` and `--rerun`: which jobs are meant, as `axis=value` pairs.
+
+use crate::plan::{Plan, PlannedJob};
+use std::collections::BTreeSet;
+use thiserror::Error;
+
+/// Pairs of one axis are alternatives; different axes all have to agree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    pairs: Vec<(String, String)>,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum FilterError {
+    #[error("{0:?} is not a filter: write `axis=value`, as in `model=qwen05` or `threads=4,model=qwen05`")]
+    Form(String),
+    #[error("no axis `{name}` here; there are {known}")]
+    Axis { name: String, known: String },
+    #[error("`{name}` is never {value:?} here; its values are {known}")]
+    Value { name: String, value: String, known: String },
+}
+
+impl Filter {
+    /// Parse texts such as `threads=4,model=a`; an empty list is the filter that takes everything.
+    ///
+    /// # Errors
+    /// A part without `=`.
+    pub fn parse(texts: &[String]) -> Result<Filter, FilterError> {
+        let parts = texts.iter().flat_map(|t| t.split(','));
+        let pair = |part: &str| {
+            let (name, value) = part.split_once('=').ok_or_else(|| FilterError::Form(part.to_owned()))?;
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        };
+        Ok(Filter { pairs: parts.map(pair).collect::<Result<_, _>>()? })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Check that every pair can take something of this plan.
+    ///
+    /// # Errors
+    /// An axis or a value that no point has: a filter that silently takes nothing would look like work done.
+    pub fn check(&self, plan: &Plan) -> Result<(), FilterError> {
+        for (name, value) in &self.pairs {
+            let mut values = BTreeSet::new();
+            let mut names = BTreeSet::from(["device".to_owned(), "backend".to_owned(), "repetition".to_owned()]);
+            for point in &plan.points {
+                names.extend(point.ids.axes.keys().cloned());
+                match name.as_str() {
+                    "device" => _ = values.insert(point.ids.device.clone()),
+                    "backend" => _ = values.insert(point.ids.backend.clone()),
+                    "repetition" => values.extend((0..point.settings.repetitions).map(|r| r.to_string())),
+                    axis => values.extend(point.ids.axes.get(axis).map(ToString::to_string)),
+                }
+            }
+            let listed = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
+            if values.is_empty() {
+                return Err(FilterError::Axis { name: name.clone(), known: listed(names) });
+            }
+            if !values.contains(value) {
+                return Err(FilterError::Value { name: name.clone(), value: value.clone(), known: listed(values) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Does it take this job?
+    #[must_use]
+    pub fn takes(&self, plan: &Plan, job: &PlannedJob) -> bool {
+        let point = &plan.points[job.slot.point];
+        let actual = |name: &str| match name {
+            "device" => Some(point.ids.device.clone()),
+            "backend" => Some(point.ids.backend.clone()),
+            "repetition" => Some(job.slot.repetition.to_string()),
+            axis => point.ids.axes.get(axis).map(ToString::to_string),
+        };
+        self.pairs.iter().all(|(name, _)| {
+            let actual = actual(name);
+            self.pairs.iter().any(|(n, value)| n == name && actual.as_ref() == Some(value))
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! The manifest: what a controller sends with a task, so that any controller can make the record from the spooled result alone.
+
+use crate::backend::{self, ParseSpec};
+use crate::plan::files::{self, Answers};
+use crate::plan::{PlannedJob, Point};
+use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
+use indexmap::IndexMap;
+use isotherm_wire::task::{RunSpec, WatchedFile};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+pub const MANIFEST_VERSION: u32 = 1;
+/// From TERM to KILL when a workload has to be ended, ms.
+const GRACE_MS: u64 = 5000;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub manifest_version: u32,
+    pub results_id: String,
+    pub campaign: String,
+    pub campaign_sha256: String,
+    pub epoch: String,
+    pub job_id: String,
+    pub identity: Identity,
+    pub point: PointIds,
+    pub label: String,
+    pub transport: String,
+    pub kind: Kind,
+    pub repetition: u32,
+    pub attempt: u32,
+    pub pass: u32,
+    pub position: u32,
+    pub parse: ParseSpec,
+    pub requested: IndexMap<String, Value>,
+    pub model: Option<ModelBlock>,
+    pub files: Vec<RanFile>,
+    pub settle_ms: u64,
+    /// Directory that relative paths of the campaign start at on the device.
+    pub base: String,
+}
+
+/// What is the same for every run of one invocation.
+#[derive(Debug, Clone)]
+pub struct Night {
+    pub results_id: String,
+    pub campaign: String,
+    pub campaign_sha256: String,
+    pub epoch: String,
+}
+
+/// The manifest of a job's next run; `None` for a job whose identity isn't known.
+#[must_use]
+pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answers) -> Option<Manifest> {
+    let found = files::model(point, answers);
+    let model = point.model.as_ref().map(|model| {
+        let fact = found.as_ref().and_then(|f| f.as_ref().ok());
+        ModelBlock {
+            id: model.declared.id.clone(),
+            path: fact.map_or_else(|| model.path.clone(), |f| f.path.clone()),
+            sha256: fact.map(|f| f.sha256.clone()),
+            bytes: fact.map(|f| f.bytes),
+            quantization: model.declared.quantization.clone(),
+            tags: model.declared.tags.clone(),
+        }
+    });
+    Some(Manifest {
+        manifest_version: MANIFEST_VERSION,
+        results_id: night.results_id.clone(),
+        campaign: night.campaign.clone(),
+        campaign_sha256: night.campaign_sha256.clone(),
+        epoch: night.epoch.clone(),
+        job_id: job.id.clone(),
+        identity: job.identity.clone()?,
+        point: point.ids.clone(),
+        label: point.label(),
+        transport: point.transport.into(),
+        kind: Kind::Timing,
+        repetition: job.slot.repetition,
+        attempt: job.attempt,
+        pass: job.slot.pass,
+        position: job.position,
+        parse: backend::parse_spec(point),
+        requested: backend::requested(point),
+        model,
+        files: files::ran(point, answers),
+        settle_ms: point.settings.settle.as_millis() as u64,
+        base: point.base.clone(),
+    })
+}
+
+/// What the agent is to execute.
+#[must_use]
+pub fn spec(point: &Point, manifest: &Manifest) -> RunSpec {
+    // The engine gets the model's path as found; a command gets its argv as written and starts in the base directory.
+    let as_written = point.model.as_ref().map(|m| if m.path.starts_with(['/', '~']) { m.path.clone() } else { format!("{}/{}", point.base, m.path) });
+    let model_path = manifest.model.as_ref().filter(|m| m.sha256.is_some()).map(|m| m.path.clone()).or(as_written);
+    let watch = |path: &str, bytes: u64, mtime_ns: i64, inode: u64| WatchedFile { path: path.into(), bytes, mtime_ns, inode };
+    let mut watched: Vec<WatchedFile> = manifest.files.iter().map(|f| watch(&f.file.path, f.file.bytes, f.file.mtime_ns, f.file.inode)).collect();
+    watched.sort_by(|a, b| a.path.cmp(&b.path));
+    watched.dedup();
+    RunSpec {
+        task: backend::task(point, model_path.as_deref()),
+        settle_ms: manifest.settle_ms,
+        timeout_ms: point.settings.timeout.as_millis() as u64,
+        grace_ms: GRACE_MS,
+        sample_hz: point.settings.sample_hz,
+        env: point.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>(),
+        cwd: point.base.clone(),
+        watched,
+    }
+}
+
+/// Longest time that a run may take on the device before its controller asks again, ms.
+#[must_use]
+pub fn deadline_ms(spec: &RunSpec, warmup: u32) -> u64 {
+    let invocation = spec.timeout_ms + spec.grace_ms + 10_000;
+    spec.settle_ms + invocation * (u64::from(warmup) + 1) + 30_000
+}

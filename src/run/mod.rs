@@ -1,0 +1,70 @@
+//! Running a campaign: takes a campaign, sessions and a store; drives everything and emits linear [`Event`]s; must not know rendering.
+
+pub mod assemble;
+pub mod event;
+pub mod filter;
+pub mod manifest;
+mod night;
+pub mod selection;
+pub mod signals;
+mod watch;
+
+pub use event::{Event, Finished, Summary};
+pub use filter::{Filter, FilterError};
+pub use night::{run, stored_reports};
+pub use selection::Options;
+
+use crate::device::DeviceError;
+use crate::plan::PlanError;
+use crate::store::StoreError;
+use thiserror::Error;
+
+/// Why a campaign could not be run at all, or had to stop.
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("model `{model}` on device `{device}` ({path}) has sha256 {found}, the campaign declares {declared}")]
+    OtherModel { model: String, device: String, path: String, found: String, declared: String },
+    #[error("failed to {what}: {source}")]
+    Io { what: &'static str, source: std::io::Error },
+}
+
+impl RunError {
+    /// An action for the user.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RunError::Plan(e) => Some(e.hint()),
+            RunError::Store(e) => e.hint(),
+            RunError::OtherModel { .. } => Some("put the right file there, or correct `sha256` in the campaign".into()),
+            RunError::Filter(_) | RunError::Io { .. } => None,
+        }
+    }
+}
+
+/// What ends a device's part of the night early.
+enum Stop {
+    /// Nothing more can run there; its jobs stay pending.
+    Device(DeviceError),
+    /// The controller ends, too.
+    Fatal(RunError),
+    /// The user asked for it.
+    Asked,
+}
+
+impl From<DeviceError> for Stop {
+    fn from(error: DeviceError) -> Stop {
+        Stop::Device(error)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Stop {
+        Stop::Fatal(error.into())
+    }
+}

@@ -1,0 +1,127 @@
+//! Waiting for a run to end: its events, the user's signals, a lost link.
+
+use super::Stop;
+use super::event::Event;
+use super::night::DeviceNight;
+use super::signals::Stopping;
+use crate::device::{DeviceError, Happening, Session};
+use isotherm_wire::session::{Event as AgentEvent, Phase, RunState};
+use std::time::{Duration, Instant};
+
+/// Pauses before a lost link is tried again, seconds.
+const RECONNECT_AFTER_S: [u64; 5] = [0, 1, 2, 4, 8];
+
+/// How a run ended, as far as its controller can tell.
+pub enum Ended {
+    Sealed {
+        bytes: u64,
+        sha256: String,
+    },
+    /// Its keeper died with it.
+    Lost {
+        reason: String,
+    },
+}
+
+impl DeviceNight<'_, '_> {
+    /// Wait until the run has a sealed result. It is asked for again when nothing was heard for `deadline`.
+    pub(super) fn wait(&mut self, run_id: &str, deadline: Duration) -> Result<Ended, Stop> {
+        let mut ask_at = Instant::now() + deadline;
+        let mut asked = 0;
+        let mut cancelled = false;
+        loop {
+            let now = Instant::now();
+            match self.night.stopping {
+                Stopping::DetachAt { moment, .. } if now >= moment => return Err(Stop::Asked),
+                Stopping::Cancel if !cancelled => {
+                    cancelled = true;
+                    self.session.cancel(run_id)?;
+                }
+                _ => {}
+            }
+            let until = match self.night.stopping {
+                Stopping::DetachAt { moment, .. } => moment.min(ask_at),
+                _ => ask_at,
+            };
+            match self.night.next(until.saturating_duration_since(now)) {
+                Some(Happening::Signal(signal)) => self.night.signal(signal),
+                // On a machine that we share with the device, nothing is rendered when a window is about to begin.
+                Some(Happening::Event(AgentEvent::Phase { run_id: of, phase })) if of == run_id && phase != Phase::Measure => {
+                    self.night.emit(Event::Phase { run_id: of, phase: phase_name(phase) });
+                }
+                Some(Happening::Event(AgentEvent::Sealed { run_id: of, bytes, sha256 })) if of == run_id => {
+                    return Ok(Ended::Sealed { bytes, sha256 });
+                }
+                Some(Happening::Event(AgentEvent::SealFailed { run_id: of, message })) if of == run_id => {
+                    let device = self.device.id.clone();
+                    return Err(DeviceError::NoAnswer {
+                        device,
+                        reason: format!("the result of run {run_id} could not be written there: {message}"),
+                    }
+                    .into());
+                }
+                Some(Happening::LinkLost { session, reason }) if session == self.session.serial => {
+                    if let Some(ended) = self.come_back(run_id, &reason)? {
+                        return Ok(ended);
+                    }
+                    ask_at = Instant::now() + deadline;
+                }
+                None if Instant::now() >= ask_at => {
+                    asked += 1;
+                    if asked > 2 {
+                        let device = self.device.id.clone();
+                        return Err(
+                            DeviceError::NoAnswer { device, reason: format!("run {run_id} is long past its time-outs and doesn't end") }.into()
+                        );
+                    }
+                    if let Some(ended) = ended(self.session.attach(run_id)?) {
+                        return Ok(ended);
+                    }
+                    ask_at = Instant::now() + deadline;
+                }
+                // Of an earlier run or an earlier connection.
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// Reconnect and follow the run again; `Some` if it has ended meanwhile.
+    fn come_back(&mut self, run_id: &str, reason: &str) -> Result<Option<Ended>, Stop> {
+        self.reconnect(reason)?;
+        Ok(ended(self.session.attach(run_id)?))
+    }
+
+    /// A new connection to the same keeper, or to a new one where it is gone.
+    pub(super) fn reconnect(&mut self, reason: &str) -> Result<(), Stop> {
+        self.night.emit(Event::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() });
+        let mut last = DeviceError::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() };
+        for seconds in RECONNECT_AFTER_S {
+            self.night.pause(Duration::from_secs(seconds))?;
+            match Session::open(self.device, &self.night.holder, &self.night.sender) {
+                Ok(session) => {
+                    self.session = session;
+                    return Ok(());
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last.into())
+    }
+}
+
+fn ended(state: RunState) -> Option<Ended> {
+    match state {
+        RunState::Running { .. } => None,
+        RunState::Sealed { bytes, sha256 } => Some(Ended::Sealed { bytes, sha256 }),
+        RunState::Lost { reason } => Some(Ended::Lost { reason }),
+    }
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Settle => "settling",
+        Phase::Warmup => "warming up",
+        Phase::Measure => "measuring",
+        Phase::Collect => "collecting",
+    }
+}

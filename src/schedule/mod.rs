@@ -1,0 +1,98 @@
+//! Schedules: takes points, gives the order of the night. Pure: no IO, no clock.
+
+use crate::config::model::Order;
+use crate::plan::Point;
+
+/// A job in the order of the night.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Index of the point in its plan.
+    pub point: usize,
+    /// From 0.
+    pub repetition: u32,
+    /// Turn through the arms of its group, from 0.
+    pub pass: u32,
+}
+
+/// Every repetition of every point once, in order.
+///
+/// Arms of one group share block, device and model; groups run in file order, so that a large model is not loaded once per pass.
+/// Interleaved, pass p runs each arm once and is reversed when p is odd: with an even number of passes a linear drift of the machine
+/// cancels exactly.
+#[must_use]
+pub fn order(points: &[Point]) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    for arms in groups(points) {
+        let settings = &points[arms[0]].settings;
+        match settings.order {
+            Order::Sequential => {
+                slots.extend(arms.iter().flat_map(|&point| (0..settings.repetitions).map(move |r| Slot { point, repetition: r, pass: r })));
+            }
+            Order::Interleaved => {
+                for pass in 0..settings.repetitions {
+                    let slot = |&point: &usize| Slot { point, repetition: pass, pass };
+                    if pass % 2 == 0 { slots.extend(arms.iter().map(slot)) } else { slots.extend(arms.iter().rev().map(slot)) }
+                }
+            }
+        }
+    }
+    slots
+}
+
+/// Indices of the points of each group, in file order.
+fn groups(points: &[Point]) -> Vec<Vec<usize>> {
+    let mut groups: indexmap::IndexMap<(usize, &str, Option<&str>), Vec<usize>> = indexmap::IndexMap::new();
+    for (i, point) in points.iter().enumerate() {
+        let model = point.model.as_ref().map(|m| m.declared.id.as_str());
+        groups.entry((point.block, point.ids.device.as_str(), model)).or_default().push(i);
+    }
+    groups.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::path::Path;
+
+    fn points(order: &str, repetitions: u32) -> Vec<Point> {
+        let text = format!(
+            "devices: {{ here: {{ local: {{}} }} }}
+models: {{ a: {{ path: a.onnx }}, b: {{ path: b.onnx }} }}
+matrix:
+  - {{ devices: here, backend: builtin, model: [a, b], threads: [1, 2], order: {order}, repetitions: {repetitions} }}
+"
+        );
+        let campaign = crate::config::parse(&text, Path::new("/c/x.yaml")).unwrap();
+        crate::plan::expand::expand(&campaign).unwrap().points
+    }
+
+    fn told(order: &str, repetitions: u32) -> Vec<(usize, u32)> {
+        super::order(&points(order, repetitions)).iter().map(|s| (s.point, s.repetition)).collect()
+    }
+
+    #[test]
+    fn interleaved_arms_turn_back_and_forth_one_model_after_the_other() {
+        // Points 0 and 1 are model a with 1 and 2 threads, 2 and 3 are model b.
+        let a = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)];
+        let b = [(2, 0), (3, 0), (3, 1), (2, 1), (2, 2), (3, 2)];
+        assert_eq!(told("interleaved", 3), [a, b].concat());
+    }
+
+    #[test]
+    fn sequential_runs_all_repetitions_of_a_point_first() {
+        assert_eq!(told("sequential", 2), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]);
+    }
+
+    #[test]
+    fn an_order_is_a_permutation_of_all_jobs() {
+        for order in ["sequential", "interleaved"] {
+            for repetitions in 1..8 {
+                let mut slots = told(order, repetitions);
+                slots.sort_unstable();
+                let all: Vec<(usize, u32)> = (0..4).flat_map(|p| (0..repetitions).map(move |r| (p, r))).collect();
+                assert_eq!(slots, all, "{order} {repetitions}");
+            }
+        }
+    }
+}

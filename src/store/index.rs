@@ -1,0 +1,208 @@
+//! The resume scan: every record of a results directory, by its index where the file's stat is unchanged, else read and checked.
+//!
+//! The index is rebuildable and never authority: losing it costs time.
+
+use super::Broken;
+use super::durable::{self, Existing};
+use super::record::{Kind, PointIds, RanRole, Reason, Record, Status, Validity};
+use super::{StoreError, io_error, seal};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const INDEX_VERSION: u32 = 1;
+const INDEX_FILE: &str = "index.ndjson";
+/// Directory of records that no longer answer a job.
+pub const SUPERSEDED: &str = "superseded";
+/// Directory of device reports.
+pub const DEVICES: &str = "devices";
+
+/// What a plan needs to know of a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub index_version: u32,
+    /// Relative to the results directory.
+    pub path: String,
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+    pub inode: u64,
+    /// Of the whole file, hex.
+    pub sha256: String,
+    pub run_id: String,
+    pub point: PointIds,
+    pub point_identity: String,
+    pub kind: Kind,
+    pub repetition: u32,
+    pub attempt: u32,
+    pub status: Status,
+    pub reason: Option<Reason>,
+    pub validity: Validity,
+    /// Paths of libraries that were mapped.
+    pub libraries: Vec<String>,
+    /// Digest of the output, to be the same in every repetition.
+    pub output_digest: Option<String>,
+    /// From start to end on the device, ms.
+    pub took_ms: Option<f64>,
+}
+
+impl Entry {
+    /// Does the record answer its job for good?
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.status == Status::Ok && self.validity != Validity::Invalid
+    }
+
+    /// It was repeated, and its file renamed to `….attempt<k>.json`.
+    #[must_use]
+    pub fn is_earlier_attempt(&self) -> bool {
+        self.path.contains(".attempt")
+    }
+}
+
+/// What is in a results directory.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// Sorted by path.
+    pub entries: Vec<Entry>,
+    pub broken: Vec<Broken>,
+    /// In the index, but the file is gone.
+    pub gone: Vec<Entry>,
+    pub read: usize,
+}
+
+/// Look at every record below `dir`, without `superseded/`.
+///
+/// # Errors
+/// [`StoreError::Io`] for a directory that can't be read; a bad record is in `broken`.
+pub fn scan(dir: &Path) -> Result<Scan, StoreError> {
+    let mut known: HashMap<String, Entry> = read_index(dir).into_iter().map(|e| (e.path.clone(), e)).collect();
+    let mut scan = Scan::default();
+    let mut files = Vec::new();
+    record_files(dir, dir, &mut files)?;
+    files.sort();
+    for path in files {
+        let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
+        let indexed = known.remove(&name);
+        let Ok(meta) = fs::metadata(&path) else { continue };
+        if let Some(entry) = indexed
+            && (entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode) == stat(&meta)
+        {
+            scan.entries.push(entry);
+            continue;
+        }
+        scan.read += 1;
+        match fs::read(&path).map_err(|e| e.to_string()).and_then(|bytes| Ok((seal::open(&bytes).map_err(|e| e.to_string())?, bytes))) {
+            Ok((record, bytes)) => scan.entries.push(entry(&record, name, &meta, &bytes)),
+            Err(why) => scan.broken.push(Broken { path: name, why }),
+        }
+    }
+    scan.gone = known.into_values().collect();
+    scan.gone.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(scan)
+}
+
+/// The index entry of a record in its file.
+#[must_use]
+pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -> Entry {
+    let (size, mtime_ns, ctime_ns, inode) = stat(meta);
+    let ids = &record.ids;
+    let libraries = record.backend.files.iter().filter(|f| f.role == RanRole::Library).map(|f| f.file.path.clone()).collect();
+    let time = &record.time;
+    let phases = [time.settle_ms, time.warmup_ms, time.measure_ms, time.drain_ms];
+    Entry {
+        index_version: INDEX_VERSION,
+        path,
+        size,
+        mtime_ns,
+        ctime_ns,
+        inode,
+        sha256: seal::sha256_hex(bytes),
+        run_id: ids.run_id.clone(),
+        point: ids.point.clone(),
+        point_identity: ids.point_identity.clone(),
+        kind: ids.kind,
+        repetition: ids.repetition,
+        attempt: ids.attempt,
+        status: record.status,
+        reason: record.reason,
+        validity: record.validity,
+        libraries,
+        output_digest: record.workload.output_digest.as_ref().map(|d| d.value.clone()),
+        took_ms: time.measure_ms.map(|_| phases.iter().flatten().sum()),
+    }
+}
+
+fn stat(meta: &fs::Metadata) -> (u64, i64, i64, u64) {
+    let ns = |s: i64, ns: i64| s * 1_000_000_000 + ns;
+    (meta.len(), ns(meta.mtime(), meta.mtime_nsec()), ns(meta.ctime(), meta.ctime_nsec()), meta.ino())
+}
+
+/// `<device>/<point>/<kind>-r<n>[.attempt<k>].json`; nothing else in the tree is a record.
+fn record_files(top: &Path, dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+    let depth = dir.strip_prefix(top).map_or(0, |d| d.components().count());
+    for entry in fs::read_dir(dir).map_err(io_error("read", dir))? {
+        let entry = entry.map_err(io_error("read", dir))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() && depth < 2 && !(depth == 0 && (name == SUPERSEDED || name == DEVICES)) {
+            record_files(top, &entry.path(), files)?;
+        } else if kind.is_file() && depth == 2 && name.ends_with(".json") && !name.starts_with('.') {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn read_index(dir: &Path) -> Vec<Entry> {
+    let text = fs::read(dir.join(INDEX_FILE)).unwrap_or_default();
+    // Later lines win, which is what a map makes of them; a line that isn't understood costs a read of its record.
+    let lines = text.split(|&b| b == b'\n').filter_map(|line| serde_json::from_slice::<Entry>(line).ok());
+    let by_path: BTreeMap<String, Entry> = lines.filter(|e| e.index_version == INDEX_VERSION).map(|e| (e.path.clone(), e)).collect();
+    by_path.into_values().collect()
+}
+
+/// Write the index anew.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn write_index(dir: &Path, entries: &[Entry]) -> Result<(), StoreError> {
+    let path = dir.join(INDEX_FILE);
+    let mut bytes = Vec::new();
+    for entry in entries {
+        serde_json::to_writer(&mut bytes, entry).map_err(|e| StoreError::Damaged { path: path.clone(), reason: e.to_string() })?;
+        bytes.push(b'\n');
+    }
+    durable::write(&path, &bytes, Existing::Replace)
+}
+
+/// All records with their paths, and the files that are none: for report and verify. Reads and checks every one.
+///
+/// # Errors
+/// [`StoreError::Io`] for a directory that can't be read.
+pub fn read_all(dir: &Path) -> Result<(Vec<(String, Record)>, Vec<Broken>), StoreError> {
+    let mut files = Vec::new();
+    record_files(dir, dir, &mut files)?;
+    files.sort();
+    let (mut records, mut broken) = (Vec::new(), Vec::new());
+    for path in files {
+        let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
+        match read_record(&path) {
+            Ok(record) => records.push((name, record)),
+            Err(why) => broken.push(Broken { path: name, why }),
+        }
+    }
+    Ok((records, broken))
+}
+
+/// One record; why it is none, in words.
+///
+/// # Errors
+/// Not readable, no seal, another shape.
+pub fn read_record(path: &Path) -> Result<Record, String> {
+    let bytes = fs::read(path).map_err(|e| e.to_string())?;
+    seal::open(&bytes).map_err(|e| e.to_string())
+}

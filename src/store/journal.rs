@@ -1,0 +1,104 @@
+//! The journal: events as they happen, one JSON line each. A help to people, never authority.
+
+use super::{StoreError, durable, io_error};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+const JOURNAL_VERSION: u32 = 1;
+
+/// The journal of a results directory, open for appending.
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Open it; a torn last line is cut off and kept as `journal.torn.<n>`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn open(dir: &Path) -> Result<Journal, StoreError> {
+        let path = dir.join("journal.ndjson");
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(io_error("read", &path))?;
+        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        let torn = whole < bytes.len();
+        if torn {
+            let n = (0..).find(|n| !dir.join(format!("journal.torn.{n}")).exists()).unwrap_or(0);
+            durable::write(&dir.join(format!("journal.torn.{n}")), &bytes[whole..], durable::Existing::Keep)?;
+            file.set_len(whole as u64).map_err(io_error("cut", &path))?;
+        }
+        file.seek(SeekFrom::End(0)).map_err(io_error("seek in", &path))?;
+        let mut journal = Journal { path, file };
+        if torn {
+            journal.append(&json!({"event": "recovered", "torn_bytes": bytes.len() - whole}))?;
+        }
+        Ok(journal)
+    }
+
+    /// Append an event, durably, with the time of writing.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn append(&mut self, event: &impl Serialize) -> Result<(), StoreError> {
+        let at = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+        let mut line = json!({"journal_version": JOURNAL_VERSION, "at": at});
+        if let (Value::Object(line), Ok(Value::Object(event))) = (&mut line, serde_json::to_value(event)) {
+            line.extend(event);
+        }
+        self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data()).map_err(io_error("write", &self.path))
+    }
+}
+
+/// Events of a journal with the numbers of the lines that are none; a torn last line is not counted.
+///
+/// # Errors
+/// [`StoreError::Io`], but not for a journal that isn't there.
+pub fn read(dir: &Path) -> Result<(Vec<Value>, Vec<usize>), StoreError> {
+    let path = dir.join("journal.ndjson");
+    let text = match fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
+        Err(e) => return Err(io_error("read", &path)(e)),
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let (mut events, mut bad) = (Vec::new(), Vec::new());
+    for (i, line) in whole.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(event) => events.push(event),
+            Err(_) => bad.push(i + 1),
+        }
+    }
+    Ok((events, bad))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_torn_tail_is_kept_apart_and_the_journal_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        Journal::open(dir.path()).unwrap().append(&json!({"event": "one"})).unwrap();
+        File::options().append(true).open(dir.path().join("journal.ndjson")).unwrap().write_all(b"{\"event\": \"tw").unwrap();
+        Journal::open(dir.path()).unwrap().append(&json!({"event": "three"})).unwrap();
+        let (events, bad) = read(dir.path()).unwrap();
+        let names: Vec<&str> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
+        assert_eq!(names, ["one", "recovered", "three"]);
+        assert!(bad.is_empty());
+        assert_eq!(fs::read(dir.path().join("journal.torn.0")).unwrap(), b"{\"event\": \"tw");
+    }
+
+    #[test]
+    fn a_bad_middle_line_is_named_and_stops_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("journal.ndjson"), "{\"event\":\"a\"}\nrubbish\n{\"event\":\"b\"}\n").unwrap();
+        let (events, bad) = read(dir.path()).unwrap();
+        assert_eq!((events.len(), bad), (2, vec![2]));
+    }
+}

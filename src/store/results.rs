@@ -1,0 +1,125 @@
+//! One results directory: who it belongs to, who writes in it now.
+
+use super::durable::{self, Existing};
+use super::{StoreError, io_error};
+use crate::config::model::Campaign;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+pub const ID_FILE: &str = ".isotherm-id";
+const LOCK_FILE: &str = ".lock";
+const ID_VERSION: u32 = 1;
+
+/// What a results directory is, for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResultsId {
+    pub id_version: u32,
+    /// UUID: devices know this directory's controllers by it.
+    pub results_id: String,
+    /// Hex; host names and serials in records are HMACs with it.
+    pub salt: String,
+    pub campaign: String,
+    /// The campaign file, relative to this directory where that is possible.
+    pub campaign_file: String,
+}
+
+/// A results directory that this process alone writes to. The lock dies with the process.
+#[derive(Debug)]
+pub struct Results {
+    pub dir: PathBuf,
+    pub id: ResultsId,
+    _lock: File,
+}
+
+impl Results {
+    /// Make or open `<parent>/<campaign>` and lock it.
+    ///
+    /// # Errors
+    /// `Locked` with the holder, `OtherCampaign` if it belongs to another campaign file.
+    pub fn open(parent: &Path, campaign: &Campaign, controller: &str) -> Result<Results, StoreError> {
+        let dir = parent.join(&campaign.name);
+        durable::create_dir(&dir)?;
+        let lock = lock(&dir, &campaign.name, controller)?;
+        let id_path = dir.join(ID_FILE);
+        let file = relative_to(&campaign.file, &dir);
+        let id = match read_id(&dir) {
+            Ok(mut id) => {
+                if id.campaign_file != file {
+                    // A file that is gone was renamed or moved; one that is there has the older claim.
+                    if dir.join(&id.campaign_file).exists() {
+                        return Err(StoreError::OtherCampaign { path: dir, owner: id.campaign_file, claimant: file });
+                    }
+                    id.campaign_file = file;
+                    write_id(&id_path, &id, Existing::Replace)?;
+                }
+                id
+            }
+            Err(StoreError::NotResults { .. }) => {
+                let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+                let results_id = uuid::Uuid::new_v4().to_string();
+                let id = ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.name.clone(), campaign_file: file };
+                write_id(&id_path, &id, Existing::Keep)?;
+                id
+            }
+            Err(e) => return Err(e),
+        };
+        Ok(Results { dir, id, _lock: lock })
+    }
+}
+
+/// Who a results directory belongs to; read without the lock.
+///
+/// # Errors
+/// `NotResults` where there is no id file.
+pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
+    let path = dir.join(ID_FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::NotResults { path: dir.to_owned() }),
+        Err(e) => return Err(io_error("read", &path)(e)),
+    };
+    serde_json::from_slice(&bytes).map_err(|e| StoreError::Damaged { path, reason: e.to_string() })
+}
+
+fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), StoreError> {
+    let mut bytes = serde_json::to_vec_pretty(id).map_err(|e| StoreError::Damaged { path: path.to_owned(), reason: e.to_string() })?;
+    bytes.push(b'\n');
+    durable::write(path, &bytes, existing)
+}
+
+fn lock(dir: &Path, campaign: &str, controller: &str) -> Result<File, StoreError> {
+    let path = dir.join(LOCK_FILE);
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            let holder = holder.trim();
+            let holder = if holder.is_empty() { "by a controller that has just started" } else { holder };
+            return Err(StoreError::Locked { path: dir.to_owned(), holder: holder.to_owned() });
+        }
+        Err(e) => return Err(io_error("lock", &path)(e.into())),
+    }
+    let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
+    let write = |file: &mut File| -> std::io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "campaign `{campaign}` is run by {controller} since {since}")
+    };
+    write(&mut file).map_err(io_error("write", &path))?;
+    Ok(file)
+}
+
+/// `to` as seen from the directory `from`, if both can be resolved; else absolute.
+fn relative_to(to: &Path, from: &Path) -> String {
+    let (Ok(to), Ok(from)) = (fs::canonicalize(to), fs::canonicalize(from)) else { return to.display().to_string() };
+    let shared = to.components().zip(from.components()).take_while(|(a, b)| a == b).count();
+    let up = std::iter::repeat_n("..", from.components().count() - shared);
+    let path: PathBuf = up.map(PathBuf::from).chain(to.components().skip(shared).map(|c| PathBuf::from(c.as_os_str()))).collect();
+    path.display().to_string()
+}

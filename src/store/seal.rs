@@ -1,0 +1,110 @@
+//! The seal: the last key of a record is the sha256 of every byte before it, so that a torn or edited file is told from a whole one.
+//!
+//! It proves integrity, not origin: whoever can edit a record can seal it again.
+
+use super::record::{Record, SCHEMA_VERSION};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+const BEFORE: &[u8] = b"\"seal\":\"";
+const AFTER: &[u8] = b"\"}\n";
+const HEX: usize = 64;
+
+/// Why a file is no record.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SealError {
+    #[error("it has no seal at its end: cut off, or not a record")]
+    NoSeal,
+    #[error("its seal does not fit its content: it was edited or damaged")]
+    Broken,
+    #[error("it was written by a newer isotherm (schema version {found}, this one reads up to {SCHEMA_VERSION})")]
+    Newer { found: u64 },
+    #[error("its content is not that of a record: {0}")]
+    Shape(String),
+}
+
+/// sha256 of bytes, hex.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The record's file: one top-level key per line, the seal last.
+///
+/// # Panics
+/// Never: a record is plain JSON.
+#[must_use]
+pub fn seal(record: &Record) -> Vec<u8> {
+    let value = serde_json::to_value(record).expect("a record is plain JSON");
+    let mut text = String::from("{\n");
+    for (key, value) in value.as_object().into_iter().flatten() {
+        text += &format!("{}:{value},\n", serde_json::Value::String(key.clone()));
+    }
+    let mut bytes = text.into_bytes();
+    let digest = sha256_hex(&bytes);
+    bytes.extend_from_slice(BEFORE);
+    bytes.extend_from_slice(digest.as_bytes());
+    bytes.extend_from_slice(AFTER);
+    bytes
+}
+
+/// Check the seal and read the record.
+///
+/// # Errors
+/// [`SealError`]; nothing of such a file may be used.
+pub fn open(bytes: &[u8]) -> Result<Record, SealError> {
+    let content = bytes.len().checked_sub(BEFORE.len() + HEX + AFTER.len()).ok_or(SealError::NoSeal)?;
+    let (content, seal) = bytes.split_at(content);
+    let digest = seal.strip_prefix(BEFORE).and_then(|s| s.strip_suffix(AFTER)).ok_or(SealError::NoSeal)?;
+    if digest != sha256_hex(content).as_bytes() {
+        return Err(SealError::Broken);
+    }
+    // Without the seal it is a plain record: its last comma becomes the closing brace.
+    let content = content.strip_suffix(b",\n").ok_or_else(|| SealError::Shape("no field before the seal".into()))?;
+    let json = [content, b"}"].concat();
+
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u64,
+    }
+    let shape = |e: serde_json::Error| SealError::Shape(e.to_string());
+    let Version { schema_version } = serde_json::from_slice(&json).map_err(shape)?;
+    if schema_version > u64::from(SCHEMA_VERSION) {
+        return Err(SealError::Newer { found: schema_version });
+    }
+    serde_json::from_slice(&json).map_err(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// Any content with a right seal.
+    fn sealed(content: &str) -> Vec<u8> {
+        let mut bytes = content.as_bytes().to_vec();
+        let digest = sha256_hex(&bytes);
+        bytes.extend_from_slice(format!("\"seal\":\"{digest}\"}}\n").as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_cut_or_edited_file_is_told_from_a_whole_one() {
+        let whole = sealed("{\n\"schema_version\":1,\n");
+        assert!(matches!(open(&whole), Err(SealError::Shape(_))), "the seal fits, the record is incomplete");
+        for cut in 0..whole.len() {
+            assert!(matches!(open(&whole[..cut]), Err(SealError::NoSeal)), "cut at {cut}");
+        }
+        for at in 0..whole.len() {
+            let mut edited = whole.clone();
+            edited[at] ^= 1;
+            assert!(matches!(open(&edited), Err(SealError::NoSeal | SealError::Broken)), "edited at {at}");
+        }
+    }
+
+    #[test]
+    fn a_newer_record_is_refused_by_its_version() {
+        assert_eq!(open(&sealed("{\n\"schema_version\":99,\n")).unwrap_err(), SealError::Newer { found: 99 });
+    }
+}
