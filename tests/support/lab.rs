@@ -1,0 +1,209 @@
+//! A laboratory of its own for each test: directories, home and lease apart, so that tests can run beside each other and beside a
+//! real campaign of this machine. The real binary, the real agent, real processes.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Who runs the campaign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// Whoever runs the tests.
+    Caller,
+    /// uid 65534, without any privilege. Only root can become that.
+    Ordinary,
+}
+
+/// One laboratory; everything in it is removed with it.
+pub struct Lab {
+    dir: tempfile::TempDir,
+    user: User,
+    isotherm: PathBuf,
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        Lab::of(User::Caller)
+    }
+
+    /// A lab whose campaigns are run by this user.
+    pub fn of(user: User) -> Lab {
+        // Not below the target folder: an ordinary user has to reach it, and state must not be on a tmpfs.
+        let dir = tempfile::Builder::new().prefix("isotherm-lab-").tempdir_in("/var/tmp").expect("/var/tmp can be written");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("our own directory");
+        let mut isotherm = PathBuf::from(env!("CARGO_BIN_EXE_isotherm"));
+        for place in ["home", "state", "cache"] {
+            fs::create_dir(dir.path().join(place)).expect("our own directory");
+        }
+        if user == User::Ordinary {
+            let copy = dir.path().join("isotherm");
+            fs::copy(&isotherm, &copy).expect("the binary can be copied");
+            isotherm = copy;
+            for place in ["", "home", "state", "cache"] {
+                chown(dir.path().join(place), Some(65534), Some(65534)).expect("root may give it away");
+            }
+        }
+        Lab { dir, user, isotherm }
+    }
+
+    /// `Caller`, and `Ordinary` too where the tests run as root; what is left out is said.
+    pub fn users() -> Vec<User> {
+        if is_root() {
+            vec![User::Caller, User::Ordinary]
+        } else {
+            eprintln!("skipped: the same as root (these tests run as an ordinary user)");
+            vec![User::Caller]
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Results directory of a campaign.
+    pub fn results(&self, campaign: &str) -> PathBuf {
+        self.path("results").join(campaign)
+    }
+
+    /// Write a file, with its directories; `#!` makes it executable.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("below the lab")).expect("our own directory");
+        // By rename, as editors and package managers do: a running script keeps its old content.
+        let temporary = path.with_extension("new");
+        fs::write(&temporary, &content).expect("our own directory");
+        if content.as_ref().starts_with(b"#!") {
+            fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755)).expect("our own file");
+        }
+        fs::rename(&temporary, &path).expect("our own file");
+        path
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// `isotherm ARGS` in the lab, not started yet. The working directory is the lab, so `results/` is in it.
+    pub fn isotherm(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.isotherm);
+        command.args(args).current_dir(self.dir.path()).env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("USER", "tester").env("ISOTHERM_LEASE", self.lease());
+        for (name, place) in [("HOME", "home"), ("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")] {
+            command.env(name, self.path(place));
+        }
+        command.stdin(Stdio::null());
+        if self.user == User::Ordinary {
+            command.uid(65534).gid(65534);
+        }
+        command
+    }
+
+    /// Run it to its end.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        Ran(self.isotherm(args).output().expect("isotherm starts"))
+    }
+
+    /// Start it, and let it go on.
+    pub fn start(&self, args: &[&str]) -> Child {
+        self.isotherm(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("isotherm starts")
+    }
+
+    fn lease(&self) -> String {
+        self.dir.path().file_name().expect("it has a name").to_string_lossy().into_owned()
+    }
+
+    /// Live processes that belong to this lab: keepers, agents and workloads, found by the lab's path in their environment.
+    /// Zombies have none and don't count.
+    pub fn processes(&self) -> Vec<i32> {
+        let marker = self.dir.path().to_string_lossy().into_owned().into_bytes();
+        let pids = fs::read_dir("/proc").expect("/proc").flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| env.windows(marker.len()).any(|w| w == marker)))
+            .collect()
+    }
+
+    /// Pids of the lab whose command line contains a text, such as `keep` or `init`.
+    pub fn pids_of(&self, text: &str) -> Vec<i32> {
+        let line = |pid: &i32| String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()).replace('\0', " ");
+        self.processes().into_iter().filter(|pid| line(pid).contains(text)).collect()
+    }
+
+    /// All records of a campaign with their paths, without `superseded/`.
+    pub fn records(&self, campaign: &str) -> Vec<(PathBuf, serde_json::Value)> {
+        let mut found = Vec::new();
+        walk(&self.results(campaign), &mut found);
+        found.retain(|path| !path.components().any(|c| c.as_os_str() == "superseded" || c.as_os_str() == "devices"));
+        found.retain(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("timing-")));
+        found.sort();
+        let read = |path: PathBuf| {
+            let record = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("a record is JSON");
+            (path, record)
+        };
+        found.into_iter().map(read).collect()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A test that fails half-way leaves nothing running.
+        for pid in self.processes() {
+            // SAFETY: plain integers.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
+
+/// What a finished `isotherm` left.
+pub struct Ran(pub Output);
+
+impl Ran {
+    pub fn code(&self) -> Option<i32> {
+        self.0.status.code()
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    /// Fail with everything that was printed unless the exit code is this one.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Ran {
+        assert_eq!(self.code(), Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout(), self.stderr());
+        self
+    }
+}
+
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+/// Look again and again until something is so; fail with `what` after a minute. Not a measurement of time: it only bounds a hang.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < give_up, "never happened: {what}");
+        // Yields the processor between looks; no test depends on how long.
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|e| e == "json") {
+            found.push(path);
+        }
+    }
+}
