@@ -24,10 +24,10 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     };
     let mut control = take_control().map_err(|e| format!("control socket: {e}"))?;
     let launch = read_launch(&mut control).map_err(|e| format!("launch: {e}"))?;
-    if let Some(group) = &launch.cgroup {
-        if let Err(e) = std::fs::write(format!("{group}/cgroup.procs"), "0") {
-            return tell(&mut control, &Told::LaunchFailed { message: format!("joining cgroup {group}: {e}") });
-        }
+    if let Some(group) = &launch.cgroup
+        && let Err(e) = std::fs::write(format!("{group}/cgroup.procs"), "0")
+    {
+        return tell(&mut control, &Told::LaunchFailed { message: format!("joining cgroup {group}: {e}") });
     }
     match level.as_str() {
         LEVEL_PID_NAMESPACE => launch_in_namespace(control, &launch),

@@ -25,7 +25,7 @@ impl Progress {
     pub fn new(json: bool) -> Progress {
         let bar = (!json && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("  {bar:32} {pos}/{len} {percent} %   {msg}");
+            let style = ProgressStyle::with_template("  {bar:24} {pos}/{len} {percent} %   {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
             bar
         });

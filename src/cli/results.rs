@@ -2,10 +2,9 @@
 
 use super::{DirArgs, Format, Include, ReportArgs, complain, exit, print, words};
 use crate::report::{self, Model, ReportInput, ReportOptions, StatusMatrix};
-use crate::store::index::{self, SUPERSEDED};
+use crate::store::index::{self, AllRecords, SUPERSEDED};
 use crate::store::plan_file::{PLAN_VERSION, StoredPlan};
-use crate::store::record::Record;
-use crate::store::{Broken, StoreError, results, sidecar};
+use crate::store::{Broken, StoreError, results, seal, sidecar};
 use serde_json::json;
 use std::fs;
 use std::io::IsTerminal;
@@ -14,7 +13,7 @@ use std::path::Path;
 /// Everything that a report is made from.
 fn input(dir: &Path) -> Result<ReportInput, StoreError> {
     let id = results::read_id(dir)?;
-    let (records, mut broken) = index::read_all(dir)?;
+    let AllRecords { records, mut broken } = index::read_all(dir)?;
     let plan = match fs::read(dir.join("plan.json")) {
         Ok(bytes) => match serde_json::from_slice::<StoredPlan>(&bytes) {
             Ok(plan) if plan.plan_version == PLAN_VERSION => Some(plan),
@@ -98,7 +97,7 @@ pub fn verify(args: &DirArgs) -> u8 {
 /// Every record and sidecar by its hash, the superseded ones too: number of files looked at, and which are damaged.
 fn verified(dir: &Path) -> Result<(usize, Vec<Broken>), StoreError> {
     results::read_id(dir)?;
-    let (mut records, mut broken) = index::read_all(dir)?;
+    let AllRecords { mut records, mut broken } = index::read_all(dir)?;
     for entry in fs::read_dir(dir.join(SUPERSEDED)).into_iter().flatten().flatten() {
         let name = format!("{SUPERSEDED}/{}", entry.file_name().to_string_lossy());
         // What was already damaged when it was replaced is kept under that name.
@@ -124,12 +123,5 @@ fn verified(dir: &Path) -> Result<(usize, Vec<Broken>), StoreError> {
 }
 
 pub fn schema() -> u8 {
-    let schema = schemars::schema_for!(Record);
-    match serde_json::to_string_pretty(&schema) {
-        Ok(text) => print(&format!("{text}\n")),
-        Err(e) => {
-            complain(&e.to_string(), None);
-            exit::INTERNAL
-        }
-    }
+    print(&format!("{:#}\n", seal::schema()))
 }

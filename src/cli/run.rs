@@ -53,11 +53,12 @@ pub fn refused(error: &RunError) -> u8 {
 }
 
 fn code(summary: &Summary, dry_run: bool) -> u8 {
+    let Summary { jobs, ok, devices, devices_failed, .. } = summary;
     match summary.interrupted_by {
         Some(signal) => u8::try_from(128 + signal).unwrap_or(exit::INTERNAL),
-        None if summary.devices_failed > 0 && summary.ran == 0 && summary.ok == 0 => exit::NO_DEVICE,
-        None if dry_run || summary.ok == summary.jobs => exit::OK,
-        None if summary.devices_failed > 0 && summary.ran == 0 => exit::NO_DEVICE,
+        None if devices_failed == devices => exit::NO_DEVICE,
+        None if *devices_failed > 0 => exit::NOT_ALL,
+        None if dry_run || ok == jobs => exit::OK,
         None => exit::NOT_ALL,
     }
 }

@@ -50,7 +50,11 @@ pub fn load(path: &Path) -> Result<Campaign, ConfigErrors> {
         return Err(errors(out, path, String::new()));
     }
     match String::from_utf8(bytes) {
-        Ok(source) => parse(&source, path),
+        Ok(source) => parse(&source, path).map(|mut campaign| {
+            // As the agent names files: with links resolved.
+            campaign.dir = std::fs::canonicalize(&campaign.dir).unwrap_or(campaign.dir);
+            campaign
+        }),
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let source = String::from_utf8_lossy(error.as_bytes()).into_owned();

@@ -99,7 +99,7 @@ pub fn diff(plan: &Plan, reports: &BTreeMap<String, DeviceReport>, scan: &Scan, 
         by_identity.entry((&entry.point_identity, entry.kind, entry.repetition)).or_default().push(entry);
     }
     let gone: HashMap<(String, u32), &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.repetition), e)).collect();
-    let mut known = Known { plan, reports, results, points: HashMap::new() };
+    let mut known = Known { plan, reports, results, identities: HashMap::new() };
     let kind = Kind::Timing;
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
@@ -154,11 +154,15 @@ struct Known<'a> {
     plan: &'a Plan,
     reports: &'a BTreeMap<String, DeviceReport>,
     results: &'a Path,
-    points: HashMap<(usize, BTreeSet<String>), Option<(Identity, String)>>,
+    /// By point and libraries.
+    identities: HashMap<(usize, BTreeSet<String>), Option<Hashed>>,
 }
 
+/// An identity and its hash.
+type Hashed = (Identity, String);
+
 impl Known<'_> {
-    fn identity(&mut self, index: usize, libraries: &BTreeSet<String>) -> Option<(Identity, String)> {
+    fn identity(&mut self, index: usize, libraries: &BTreeSet<String>) -> Option<Hashed> {
         let compute = || {
             let point = &self.plan.points[index];
             let report = self.reports.get(&point.ids.device)?;
@@ -167,7 +171,7 @@ impl Known<'_> {
             let hash = identity::point_identity(&identity);
             Some((identity, hash))
         };
-        self.points.entry((index, libraries.clone())).or_insert_with(compute).clone()
+        self.identities.entry((index, libraries.clone())).or_insert_with(compute).clone()
     }
 
     fn what_changed(&mut self, index: usize, entry: &Entry) -> String {

@@ -79,8 +79,11 @@ pub fn ran(point: &Point, answers: &Answers) -> Vec<RanFile> {
     files
 }
 
-/// A question about a library that an earlier record says was mapped.
+/// A question about a library that an earlier record says was mapped; `path` as it stands there, `base` of the point.
 #[must_use]
-pub fn library(path: &str) -> FileQuery {
-    FileQuery { key: format!("library {path}"), path: path.to_owned(), role: FileRole::Data, base: "/".into(), search_path: None }
+pub fn library(path: &str, base: &str) -> FileQuery {
+    let below = path.strip_prefix("$CAMPAIGN/");
+    let base = if below.is_some() { base } else { "/" };
+    let key = format!("library {path} in {base}");
+    FileQuery { key, path: below.unwrap_or(path).to_owned(), role: FileRole::Data, base: base.to_owned(), search_path: None }
 }

@@ -108,7 +108,7 @@ pub fn facts<'a>(point: &Point, report: &DeviceReport, libraries: impl Iterator<
         }
     }
     for path in libraries {
-        let sha256 = match report.files.get(&files::library(path).key)? {
+        let sha256 = match report.files.get(&files::library(path, &point.base).key)? {
             FileAnswer::Found(facts) => json!(facts.first().map(|f| &f.sha256)),
             _ => json!("missing"),
         };

@@ -1,6 +1,7 @@
 //! From a spooled result and its manifest to the record. Pure: the same result gives the same record.
 
 use super::manifest::Manifest;
+use super::paths::Roots;
 use crate::backend::{self, ParseSpec, Reading};
 use crate::plan::identity::point_identity;
 use crate::store::record::{
@@ -41,8 +42,17 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     };
     let (reason, message) = failure.unzip();
 
+    let roots = roots(&result, &manifest);
     let mut files = manifest.files.clone();
     files.extend(libraries(&result, &manifest));
+    for file in &mut files {
+        file.file.path = roots.token(&file.file.path);
+        file.name = roots.token(&file.name);
+    }
+    let mut executed = result.executed.clone();
+    executed.cwd = roots.token(&executed.cwd);
+    executed.env.values_mut().for_each(|value| *value = roots.token(value));
+    let model = manifest.model.map(|model| ModelBlock { path: roots.token(&model.path), ..model });
     let mut identity = manifest.identity.clone();
     if let Some(Value::Object(hashes)) = identity.facts.get_mut("files") {
         for library in files.iter().filter(|f| f.role == RanRole::Library) {
@@ -86,8 +96,8 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         requested: manifest.requested,
         resolved: reading.resolved,
         executed: reading.executed,
-        backend: BackendBlock { name: manifest.point.backend, version: reading.version, executed: Some(result.executed.clone()), files },
-        workload: Workload { model: manifest.model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
+        backend: BackendBlock { name: manifest.point.backend, version: reading.version, executed: Some(executed), files },
+        workload: Workload { model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
         prepare: Vec::new(),
         settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
         context: Context {
@@ -201,6 +211,16 @@ fn issues_of(result: &RunResult) -> Vec<Issue> {
         issues.push(issue("left_processes", Severity::Note, message));
     }
     issues
+}
+
+/// Where paths of this run may start.
+fn roots(result: &RunResult, manifest: &Manifest) -> Roots {
+    let env = |name: &str| result.executed.env.get(name).map(String::as_str);
+    // A home that the campaign declares is not the one that `~` means on the device.
+    let declared = |name: &str| manifest.identity.spec.pointer(&format!("/env/{name}")).is_some();
+    let state = env("TMPDIR").filter(|_| !declared("TMPDIR")).and_then(|t| t.split("/scratch/").next());
+    let home = env("HOME").filter(|_| !declared("HOME"));
+    Roots::new(&manifest.base, state, home)
 }
 
 /// Mapped files that nothing else of the run names.

@@ -123,7 +123,8 @@ pub struct Summary {
     /// Runs made by this invocation.
     pub ran: usize,
     pub failures: Vec<String>,
-    /// Devices that could not be used.
+    /// Devices that were to be used, and those of them that could not be.
+    pub devices: usize,
     pub devices_failed: usize,
     /// Signal that ended it early.
     pub interrupted_by: Option<i32>,

@@ -5,6 +5,7 @@ pub mod event;
 pub mod filter;
 pub mod manifest;
 mod night;
+mod paths;
 pub mod selection;
 pub mod signals;
 mod watch;

@@ -192,6 +192,7 @@ impl<'a> Night<'a> {
         let chosen = |id: &String| used.contains(id.as_str()) && self.options.device.as_ref().is_none_or(|d| d == id);
         let devices: Vec<String> = self.campaign.devices.keys().filter(|id| chosen(id)).cloned().collect();
         let mut fatal = None;
+        self.summary.devices = devices.len();
         for id in devices {
             match self.one_device(&id) {
                 Ok(()) => {}
@@ -351,8 +352,10 @@ impl DeviceNight<'_, '_> {
             queries.insert(query.key.clone(), query);
         }
         for path in diff::libraries(&self.night.scan) {
-            let query = files::library(&path);
-            queries.insert(query.key.clone(), query);
+            for base in points.iter().map(|p| p.base.as_str()).collect::<BTreeSet<_>>() {
+                let query = files::library(&path, base);
+                queries.insert(query.key.clone(), query);
+            }
         }
         let inspected = self.session.inspect(queries.into_values().collect())?;
         for point in points {

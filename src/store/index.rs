@@ -179,23 +179,30 @@ pub fn write_index(dir: &Path, entries: &[Entry]) -> Result<(), StoreError> {
     durable::write(&path, &bytes, Existing::Replace)
 }
 
+/// Records with their paths relative to the results directory, and files that are none.
+#[derive(Debug, Default)]
+pub struct AllRecords {
+    pub records: Vec<(String, Record)>,
+    pub broken: Vec<Broken>,
+}
+
 /// All records with their paths, and the files that are none: for report and verify. Reads and checks every one.
 ///
 /// # Errors
 /// [`StoreError::Io`] for a directory that can't be read.
-pub fn read_all(dir: &Path) -> Result<(Vec<(String, Record)>, Vec<Broken>), StoreError> {
+pub fn read_all(dir: &Path) -> Result<AllRecords, StoreError> {
     let mut files = Vec::new();
     record_files(dir, dir, &mut files)?;
     files.sort();
-    let (mut records, mut broken) = (Vec::new(), Vec::new());
+    let mut all = AllRecords::default();
     for path in files {
         let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
         match read_record(&path) {
-            Ok(record) => records.push((name, record)),
-            Err(why) => broken.push(Broken { path: name, why }),
+            Ok(record) => all.records.push((name, record)),
+            Err(why) => all.broken.push(Broken { path: name, why }),
         }
     }
-    Ok((records, broken))
+    Ok(all)
 }
 
 /// One record; why it is none, in words.

@@ -49,6 +49,20 @@ pub fn seal(record: &Record) -> Vec<u8> {
     bytes
 }
 
+/// JSON Schema of a record's file, the seal included.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    let mut schema = schemars::schema_for!(Record).to_value();
+    if let Some(properties) = schema.get_mut("properties").and_then(serde_json::Value::as_object_mut) {
+        let description = "sha256 (hex) of every byte of the file before this key.";
+        properties.insert("seal".into(), serde_json::json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "description": description}));
+    }
+    if let Some(required) = schema.get_mut("required").and_then(serde_json::Value::as_array_mut) {
+        required.push("seal".into());
+    }
+    schema
+}
+
 /// Check the seal and read the record.
 ///
 /// # Errors

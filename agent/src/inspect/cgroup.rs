@@ -121,7 +121,7 @@ fn quota_v2(text: &str) -> Option<f64> {
 /// `None` for the three ways of writing "unlimited": `max`, `-1`, and the largest page-aligned i64 (any page size).
 fn limit(text: &str) -> Option<u64> {
     let bytes: i64 = text.parse().ok()?;
-    (bytes >= 0 && bytes < i64::MAX - (64 << 10)).then_some(bytes as u64)
+    (0..i64::MAX - (64 << 10)).contains(&bytes).then_some(bytes as u64)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Features of `/proc/cpuinfo` that select inference kernels.
 const KERNEL_FEATURES: [&str; 20] = [
@@ -30,6 +31,9 @@ const KERNEL_FEATURES: [&str; 20] = [
     "sve",
     "v",
 ];
+
+/// Asked once: it takes reading a library of megabytes, and a new one needs a restart of everything anyway.
+static LIBC: OnceLock<Option<String>> = OnceLock::new();
 
 /// Read everything. `containment` was found by trying it when the keeper started.
 pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
@@ -56,7 +60,7 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
         kernel: name.release,
         kernel_version: name.version,
         kernel_cmdline: text(root, "proc/cmdline"),
-        libc: libc_version(root),
+        libc: LIBC.get_or_init(|| libc_version(root)).clone(),
         microcode: cpuinfo_field(&cpuinfo, &["microcode"]),
         mitigations: mitigations(root),
         transparent_hugepages: text(root, "sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(bracketed),

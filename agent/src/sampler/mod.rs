@@ -10,7 +10,7 @@ mod stat;
 use crate::{inspect, sys};
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -176,8 +176,8 @@ impl OpenFile {
     /// Open it and prove by one read that it can be read.
     fn open(path: &Path, capacity: usize) -> Result<OpenFile, String> {
         let open = || -> std::io::Result<OpenFile> {
-            let mut file = File::open(path)?;
-            file.read(&mut [0; 1])?;
+            let file = File::open(path)?;
+            sys::pread(&file, &mut [0; 1])?;
             Ok(OpenFile { file, buffer: vec![0; capacity].into_boxed_slice() })
         };
         open().map_err(|e| format!("{}: {e}", path.display()))
