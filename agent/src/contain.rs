@@ -3,6 +3,7 @@
 //! Takes a [`Launch`] and limits of time, gives what the workload printed and how it ended; must not know what a run is for.
 
 use crate::capture::Capture;
+use crate::processes::{self, INIT_OF_VARIABLE, RUN_ID_VARIABLE, UNKILLABLE_NS};
 use crate::{inspect, sys};
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::{Survivor, Usage};
@@ -19,10 +20,12 @@ pub const LEVEL_PID_NAMESPACE: &str = "pid_namespace";
 pub const LEVEL_SUBREAPER: &str = "subreaper";
 /// Control byte: end the run.
 pub const TERMINATE: u8 = b'T';
-/// Variable by which a process can be told to belong to a run, also after its parents are gone.
-pub const RUN_ID_VARIABLE: &str = "ISOTHERM_RUN_ID";
-/// How long after KILL a process may take to be gone before it counts as one that can't be ended, ns.
-const UNKILLABLE_NS: u64 = 10_000_000_000;
+/// While `init` is waited for, look again this often, ns.
+const LOOK_AGAIN_NS: u64 = 2_000_000;
+/// Reads of 64 KiB that empty any pipe of an ordinary user (`/proc/sys/fs/pipe-max-size` is 1 MiB), with room.
+const MOST_CHUNKS_IN_A_PIPE: u32 = 64;
+/// Longest wait at once, ns: deadlines are in BOOTTIME, but the time that a machine is suspended doesn't count towards a wait.
+const LONGEST_WAIT_NS: u64 = 30_000_000_000;
 
 /// What `init` is to start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -73,8 +76,6 @@ pub struct Ended {
     pub usage: Option<Usage>,
     pub timed_out: bool,
     pub cancelled: bool,
-    /// `init` itself was ended from outside.
-    pub init_lost: bool,
     pub spawn_ns: Option<u64>,
     pub exit_ns: Option<u64>,
     pub drained_ns: Option<u64>,
@@ -108,30 +109,44 @@ pub fn run(
         ContainmentLevel::PidNamespace => LEVEL_PID_NAMESPACE,
         ContainmentLevel::Subreaper => LEVEL_SUBREAPER,
     };
+    sys::set_nonblocking(&out_read)?;
+    sys::set_nonblocking(&err_read)?;
     let mut init = Command::new("/proc/self/exe")
         .args(["init", "--level", level])
+        .env(INIT_OF_VARIABLE, launch.env.get(RUN_ID_VARIABLE).map_or("", String::as_str))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::from(out_write))
         .stderr(Stdio::from(err_write))
         .spawn()?;
+    let mut ended = Ended { stdout: Some(Capture::new(keep_bytes)), stderr: Some(Capture::new(keep_bytes)), ..Ended::default() };
+    let watched =
+        hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, on_spawn));
+    // Nothing of a run outlives this function: an `init` that a workload has stopped, or that hangs, is ended like the rest.
+    if !matches!(watched, Ok(Watched::Ended)) {
+        let _ = init.kill();
+    }
+    conclude(&mut init, &mut ended);
+    // What they wrote is in the pipes. Somebody outside who was given the other end may hold it open, and is not waited for.
+    drain(&out_read, ended.stdout.as_mut());
+    drain(&err_read, ended.stderr.as_mut());
+    match watched {
+        Err(e) if ended.survivors.is_empty() => Err(e),
+        _ => Ok(ended),
+    }
+}
+
+/// How watching a run came to its end.
+enum Watched {
+    /// `init` has ended, or is about to.
+    Ended,
+    /// It did not end what it was to end in time.
+    GaveUp,
+}
+
+fn hand_over(launch: &Launch, control: &mut UnixStream) -> io::Result<()> {
     let payload = serde_json::to_vec(launch)?;
     control.write_all(&(payload.len() as u32).to_be_bytes())?;
-    control.write_all(&payload)?;
-
-    let mut ended = Ended { stdout: Some(Capture::new(keep_bytes)), stderr: Some(Capture::new(keep_bytes)), ..Ended::default() };
-    watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, on_spawn)?;
-    if ended.survivors.is_empty() {
-        let status = init.wait()?;
-        ended.init_lost = ended.drained_ns.is_none() && ended.launch_failed.is_none() && ended.spawn_failed.is_none();
-        if ended.init_lost && !status.success() {
-            // What it leaves behind is given to us, because the keeper is a subreaper too.
-            end_orphans(&mut ended);
-        }
-        // Every writer is gone, so this ends.
-        drain(&out_read, ended.stdout.as_mut());
-        drain(&err_read, ended.stderr.as_mut());
-    }
-    Ok(ended)
+    control.write_all(&payload)
 }
 
 #[expect(clippy::too_many_arguments, reason = "one loop over everything that can happen to an invocation")]
@@ -144,9 +159,10 @@ fn watch(
     deadline: Deadline,
     cancel: RawFd,
     on_spawn: &mut dyn FnMut(i32),
-) -> io::Result<()> {
+) -> io::Result<Watched> {
     let mut lines = Vec::new();
-    let mut timeout_at: Option<u64> = None;
+    // Until the workload has been spawned: one that can't be, say from a disk that doesn't answer, is given up, too.
+    let mut timeout_at: Option<u64> = Some(sys::boottime_ns() + deadline.timeout_ns + UNKILLABLE_NS);
     let mut give_up_at: Option<u64> = None;
     let (mut out_open, mut err_open) = (true, true);
     let mut chunk = vec![0; 64 << 10];
@@ -158,10 +174,9 @@ fn watch(
             give_up_at = Some(now + deadline.grace_ns + UNKILLABLE_NS);
         }
         if give_up_at.is_some_and(|t| now >= t) {
-            ended.survivors = survivors(init.id() as i32);
-            return Ok(());
+            return Ok(Watched::GaveUp);
         }
-        let wait = [timeout_at.filter(|_| give_up_at.is_none()), give_up_at].into_iter().flatten().min().map(|t| t.saturating_sub(now));
+        let wait = give_up_at.or(timeout_at).map_or(LONGEST_WAIT_NS, |t| t.saturating_sub(now).min(LONGEST_WAIT_NS));
         let none = -1;
         let ready = sys::poll_readable(
             &[
@@ -170,7 +185,7 @@ fn watch(
                 if err_open { err.as_raw_fd() } else { none },
                 if give_up_at.is_none() { cancel } else { none },
             ],
-            wait,
+            Some(wait),
         );
         if ready[1] {
             out_open = take_chunk(out, ended.stdout.as_mut(), &mut chunk);
@@ -190,7 +205,7 @@ fn watch(
                 Err(e) => return Err(e),
             };
             if n == 0 {
-                return Ok(());
+                return Ok(Watched::Ended);
             }
             lines.extend_from_slice(&chunk[..n]);
             while let Some(end) = lines.iter().position(|&b| b == b'\n') {
@@ -220,6 +235,8 @@ fn watch(
     }
 }
 
+/// Take what is there, without waiting; false once every writer is gone. A workload may read from its own pipe, so that nothing is
+/// there although something was.
 fn take_chunk(mut pipe: &File, capture: Option<&mut Capture>, chunk: &mut [u8]) -> bool {
     match pipe.read(chunk) {
         Ok(0) => false,
@@ -229,107 +246,46 @@ fn take_chunk(mut pipe: &File, capture: Option<&mut Capture>, chunk: &mut [u8]) 
             }
             true
         }
-        Err(e) => e.kind() == io::ErrorKind::Interrupted,
+        Err(e) => matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock),
     }
 }
 
+/// Take what a pipe can hold at most, so that an outsider who goes on writing into it ends nothing.
 fn drain(pipe: &File, mut capture: Option<&mut Capture>) {
     let mut chunk = vec![0; 64 << 10];
-    while take_chunk(pipe, capture.as_deref_mut(), &mut chunk) {}
+    for _ in 0..MOST_CHUNKS_IN_A_PIPE {
+        if !sys::poll_readable(&[pipe.as_raw_fd()], Some(0))[0] || !take_chunk(pipe, capture.as_deref_mut(), &mut chunk) {
+            return;
+        }
+    }
 }
 
-/// End everything below this process. Only the keeper's run thread has children, and `init` has been waited for.
-fn end_orphans(ended: &mut Ended) {
+/// Wait for `init`, which says nothing any more, and end what it leaves: that is given to us, because the keeper is a subreaper too.
+/// Only the keeper's run thread has children, and this is on it.
+fn conclude(init: &mut Child, ended: &mut Ended) {
     let give_up_at = sys::boottime_ns() + UNKILLABLE_NS;
+    let mut gone = false;
     loop {
-        for pid in descendants(std::process::id() as i32) {
-            sys::kill(pid, libc::SIGKILL);
-        }
-        loop {
+        // By its handle first, so that its status isn't taken for that of an orphan.
+        gone = gone || !matches!(init.try_wait(), Ok(None));
+        while gone {
             match sys::wait_any() {
                 sys::Waited::Reaped(..) => ended.ended += 1,
                 sys::Waited::NoneYet => break,
                 sys::Waited::NoChildren => {
-                    ended.drained_ns = Some(sys::monotonic_ns());
+                    ended.drained_ns.get_or_insert(sys::monotonic_ns());
                     return;
                 }
             }
         }
         if sys::boottime_ns() >= give_up_at {
-            ended.survivors = survivors(std::process::id() as i32);
+            ended.survivors = processes::survivors();
             return;
         }
-        sys::poll_readable(&[], Some(10_000_000));
-    }
-}
-
-/// All processes below `root`, without it, parents before children.
-pub fn descendants(root: i32) -> Vec<i32> {
-    let mut found: Vec<i32> = Vec::new();
-    let mut next = 0;
-    let mut parent = root;
-    loop {
-        if let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) {
-            for thread in threads.flatten() {
-                let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-                for pid in children.split_whitespace().filter_map(|p| p.parse().ok()) {
-                    if !found.contains(&pid) {
-                        found.push(pid);
-                    }
-                }
-            }
+        if gone {
+            processes::kill_below_us();
         }
-        match found.get(next) {
-            Some(&pid) => parent = pid,
-            None => return found,
-        }
-        next += 1;
-    }
-}
-
-fn survivors(root: i32) -> Vec<Survivor> {
-    let read = |pid: i32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-    descendants(root)
-        .into_iter()
-        .map(|pid| Survivor {
-            pid,
-            // Third field of stat, after the command in parentheses.
-            state: read(pid, "stat").and_then(|s| s.rsplit_once(')').map(|(_, r)| r.trim_start()[..1].to_owned())).unwrap_or_default(),
-            wchan: read(pid, "wchan").filter(|w| !w.is_empty() && w != "0"),
-        })
-        .collect()
-}
-
-/// End every process that carries the id of a run whose keeper is gone; the number ended, or who could not be.
-///
-/// Found by the variable that we put into its environment, signalled through a pidfd after a second look: never another process.
-pub fn sweep(run_id: &str) -> Result<u32, Vec<i32>> {
-    let marker = format!("{RUN_ID_VARIABLE}={run_id}");
-    let carries = |pid: i32| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| env.split(|&b| b == 0).any(|entry| entry == marker.as_bytes()));
-    let give_up_at = sys::boottime_ns() + UNKILLABLE_NS;
-    let mut ended = std::collections::BTreeSet::new();
-    loop {
-        let mut left = Vec::new();
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        for pid in entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()) {
-            if pid == std::process::id() as i32 || !carries(pid) {
-                continue;
-            }
-            if let Ok(handle) = sys::PidFd::open(pid)
-                && carries(pid)
-            {
-                handle.signal(libc::SIGKILL);
-                ended.insert(pid);
-                left.push(pid);
-            }
-        }
-        if left.is_empty() {
-            return Ok(ended.len() as u32);
-        }
-        if sys::boottime_ns() >= give_up_at {
-            return Err(left);
-        }
-        sys::poll_readable(&[], Some(10_000_000));
+        sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
     }
 }
 
@@ -357,7 +313,7 @@ pub fn trial() -> ContainmentCapability {
             ContainmentLevel::Subreaper
         }
     };
-    let cgroup = match make_cgroup("trial") {
+    let cgroup = match make_cgroup(&format!("trial-{}", std::process::id())) {
         Ok(dir) => fs::remove_dir(dir).is_ok(),
         Err(why) => {
             reasons.push(format!("no cgroup of its own: {why}"));
@@ -369,41 +325,25 @@ pub fn trial() -> ContainmentCapability {
 
 /// Make a cgroup below our own for one run.
 pub fn make_cgroup(name: &str) -> Result<PathBuf, String> {
-    let own = inspect::cgroup::locate(Path::new("/")).unified.ok_or("no cgroup v2 mount")?;
-    let dir = own.join(format!("isotherm-{}-{name}", std::process::id()));
-    fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    Ok(dir)
+    let dir = cgroup_dir(name).ok_or("no cgroup v2 mount")?;
+    match fs::create_dir(&dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(format!("{}: {e}", dir.display())),
+        _ => Ok(dir),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn descendants_are_found_below_a_process() {
-        let mut child = Command::new("/bin/sh").args(["-c", "sleep 60 & wait"]).stdout(Stdio::piped()).spawn().unwrap();
-        let below = loop {
-            let below = descendants(child.id() as i32);
-            if !below.is_empty() {
-                break below;
-            }
-            std::thread::yield_now();
-        };
-        assert!(descendants(std::process::id() as i32).contains(&below[0]));
-        sys::kill(below[0], libc::SIGKILL);
-        child.wait().unwrap();
+/// End and remove what a lost run had as its cgroup, if it had one.
+pub fn end_cgroup(run_id: &str) {
+    if let Some(dir) = cgroup_dir(run_id).filter(|dir| dir.exists()) {
+        // As of Linux 5.14. Reaches also who cleared its environment and hasn't an `init` any more.
+        let _ = fs::write(dir.join("cgroup.kill"), "1");
+        let give_up_at = sys::boottime_ns() + UNKILLABLE_NS;
+        while fs::remove_dir(&dir).is_err() && sys::boottime_ns() < give_up_at {
+            sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
+        }
     }
+}
 
-    #[test]
-    fn a_sweep_ends_what_carries_the_run_id_and_nothing_else() {
-        let spawn = |id: &str| Command::new("/bin/sleep").arg("60").env(RUN_ID_VARIABLE, id).spawn().unwrap();
-        let (mut ours, mut other) = (spawn("0192-sweep-ours"), spawn("0192-sweep-other"));
-        // A zombie has no environment any more, so the sweep sees it as gone although this test reaps it later.
-        assert_eq!(sweep("0192-sweep-ours"), Ok(1));
-        assert!(!ours.wait().unwrap().success());
-        assert!(other.try_wait().unwrap().is_none());
-        other.kill().unwrap();
-        other.wait().unwrap();
-    }
+fn cgroup_dir(name: &str) -> Option<PathBuf> {
+    Some(inspect::cgroup::locate(Path::new("/")).unified?.join(format!("isotherm-{name}")))
 }

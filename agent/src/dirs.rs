@@ -84,7 +84,15 @@ pub fn expand_home(path: &str) -> PathBuf {
 }
 
 fn usable(root: &Path) -> Result<(), String> {
+    // First where it would be: nothing is made on a file system that is refused.
+    if let Some(there) = root.ancestors().find(|dir| dir.exists()) {
+        durable(there)?;
+    }
     private_dir(root)?;
+    durable(root)
+}
+
+fn durable(root: &Path) -> Result<(), String> {
     let kind = sys::filesystem_type(root).map_err(|e| e.to_string())?;
     // Magic numbers of statfs(2).
     let name = match kind {
@@ -146,7 +154,9 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let failure = state_dir(Some(dir.path().to_str().unwrap())).unwrap_err();
+        let place = dir.path().join("state");
+        let failure = state_dir(Some(place.to_str().unwrap())).unwrap_err();
         assert!(matches!(&failure, Failure::StateDirectory { reason, .. } if reason.contains("tmpfs")), "{failure:?}");
+        assert!(!place.exists());
     }
 }

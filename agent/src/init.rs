@@ -4,14 +4,16 @@
 //! In a PID namespace it is PID 1: a workload there as PID 1 would ignore TERM and report `abort` as signal 11.
 //! Otherwise it is the subreaper of the workload. Single-threaded: after `unshare(CLONE_NEWPID)` a thread can't be spawned.
 
-use crate::contain::{self, LEVEL_PID_NAMESPACE, LEVEL_SUBREAPER, Launch, TERMINATE, Told};
-use crate::sys;
-use std::ffi::OsString;
+use crate::contain::{LEVEL_PID_NAMESPACE, LEVEL_SUBREAPER, Launch, TERMINATE, Told};
+use crate::inspect::files::DEFAULT_PATH;
+use crate::{processes, sys};
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// While something has to be ended, look again this often, ns.
@@ -119,6 +121,7 @@ fn supervise(control: &mut UnixStream, launch: &Launch, whole_namespace: bool) -
     };
     tell(control, &Told::Spawned { pid: first, at_ns: spawn_ns })?;
 
+    let grace_ns = sys::limit_ns(launch.grace_ms);
     let mut first_ended = false;
     let mut ended = 0;
     // Moment from which KILL is due; None = nothing has to be ended yet.
@@ -130,30 +133,31 @@ fn supervise(control: &mut UnixStream, launch: &Launch, whole_namespace: bool) -
                     first_ended = true;
                     tell(control, &Told::Exited { status, at_ns: sys::monotonic_ns(), usage: sys::children_usage() })?;
                 }
-                sys::Waited::Reaped(..) => ended += u32::from(first_ended || kill_at.is_some()),
+                // Before the first TERM it has ended by itself.
+                sys::Waited::Reaped(..) => ended += u32::from(kill_at.is_some()),
                 sys::Waited::NoneYet => break,
                 sys::Waited::NoChildren => return tell(control, &Told::Drained { ended, at_ns: sys::monotonic_ns() }),
             }
         }
         if first_ended && kill_at.is_none() {
-            signal_all(whole_namespace, libc::SIGTERM);
-            kill_at = Some(sys::boottime_ns() + launch.grace_ms * 1_000_000);
+            ask_all_to_end(whole_namespace);
+            kill_at = Some(sys::boottime_ns() + grace_ns);
         }
         if kill_at.is_some_and(|t| sys::boottime_ns() >= t) {
-            signal_all(whole_namespace, libc::SIGKILL);
+            kill_all(whole_namespace);
         }
         let ready = sys::poll_readable(&[control.as_raw_fd(), signals.as_raw_fd()], kill_at.map(|_| LOOK_AGAIN_NS));
         if ready[0] {
             let mut byte = [0];
             match control.read(&mut byte) {
                 Ok(1) if byte[0] == TERMINATE => {
-                    signal_all(whole_namespace, libc::SIGTERM);
-                    kill_at.get_or_insert(sys::boottime_ns() + launch.grace_ms * 1_000_000);
+                    ask_all_to_end(whole_namespace);
+                    kill_at.get_or_insert(sys::boottime_ns() + grace_ns);
                 }
                 Ok(1) => {}
                 // The keeper is gone: nobody waits for this run any more.
                 _ => {
-                    signal_all(whole_namespace, libc::SIGKILL);
+                    kill_all(whole_namespace);
                     kill_at = Some(0);
                 }
             }
@@ -164,27 +168,37 @@ fn supervise(control: &mut UnixStream, launch: &Launch, whole_namespace: bool) -
             // ssi_signo is the first u32 of each 128-byte signalfd_siginfo.
             let asked_to_end = info[..n].chunks(128).any(|i| u32::from_ne_bytes([i[0], i[1], i[2], i[3]]) != libc::SIGCHLD as u32);
             if asked_to_end {
-                signal_all(whole_namespace, libc::SIGTERM);
-                kill_at.get_or_insert(sys::boottime_ns() + launch.grace_ms * 1_000_000);
+                ask_all_to_end(whole_namespace);
+                kill_at.get_or_insert(sys::boottime_ns() + grace_ns);
             }
         }
     }
 }
 
-fn signal_all(whole_namespace: bool, signal: i32) {
-    if whole_namespace {
-        sys::kill(-1, signal);
-    } else {
-        for pid in contain::descendants(std::process::id() as i32) {
-            sys::kill(pid, signal);
+/// TERM, and CONT after it, so that a stopped process gets to hear it.
+fn ask_all_to_end(whole_namespace: bool) {
+    for signal in [libc::SIGTERM, libc::SIGCONT] {
+        if whole_namespace {
+            sys::kill(-1, signal);
+        } else {
+            for pid in processes::descendants(std::process::id() as i32) {
+                sys::kill(pid, signal);
+            }
         }
+    }
+}
+
+fn kill_all(whole_namespace: bool) {
+    if whole_namespace {
+        sys::kill(-1, libc::SIGKILL);
+    } else {
+        processes::kill_below_us();
     }
 }
 
 /// Start the workload in a session of its own, with nothing inherited but stdout and stderr.
 fn start(launch: &Launch) -> io::Result<i32> {
-    let (program, arguments) = launch.argv.split_first().ok_or_else(|| io::Error::other("empty argv"))?;
-    if !std::path::Path::new(&launch.cwd).is_dir() {
+    if !Path::new(&launch.cwd).is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotFound, format!("working directory {} is not there", launch.cwd)));
     }
     let stdin = match &launch.stdin {
@@ -196,24 +210,85 @@ fn start(launch: &Launch) -> io::Result<i32> {
             Stdio::from(read)
         }
     };
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(&launch.env).current_dir(&launch.cwd).stdin(stdin);
-    // SAFETY: only async-signal-safe calls: setsid, prctl, open, write, close.
+    let image = Image::of(launch)?;
+    let program = image.name.clone();
+    let mut command = Command::new(&program);
+    command.current_dir(&launch.cwd).stdin(stdin);
+    // SAFETY: only async-signal-safe calls: setsid, prctl, signal, umask, setrlimit, open, write, close, execve.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             sys::new_session()?;
             sys::die_with_parent(libc::SIGKILL)?;
+            sys::standard_conditions();
             // The kernel, short of memory, takes the workload and never the keeper. Raising one's own score is always allowed.
             let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
             if fd >= 0 {
                 libc::write(fd, c"1000".as_ptr().cast(), 4);
                 libc::close(fd);
             }
-            Ok(())
+            Err(image.execute())
         });
     }
     command.spawn().map(|child| child.id() as i32).map_err(|e| match e.raw_os_error() {
+        // The system says "no such file" of the program, although it means another one.
+        Some(libc::ENOENT) if program.contains('/') && Path::new(&launch.cwd).join(&program).exists() => {
+            io::Error::other("the interpreter or loader that it names is not there")
+        }
         Some(code) => io::Error::from_raw_os_error(code),
         None => e,
     })
+}
+
+/// What the workload's process becomes.
+struct Image {
+    name: String,
+    /// Where the program may be, in the order of the workload's PATH.
+    paths: Vec<CString>,
+    /// Strings that the pointers below point to.
+    _strings: Vec<CString>,
+    argv: Vec<*const libc::c_char>,
+    env: Vec<*const libc::c_char>,
+}
+
+// SAFETY: the pointers are to heap memory that the same value owns and that nobody writes to.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+impl Image {
+    fn of(launch: &Launch) -> io::Result<Image> {
+        let name = launch.argv.first().ok_or_else(|| io::Error::other("empty argv"))?.clone();
+        let paths: Vec<String> = if name.is_empty() {
+            Vec::new()
+        } else if name.contains('/') {
+            vec![name.clone()]
+        } else {
+            let search = launch.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+            search.split(':').map(|dir| format!("{}/{name}", if dir.is_empty() { "." } else { dir })).collect()
+        };
+        let c_strings = |texts: Vec<String>| texts.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
+        let paths = c_strings(paths)?;
+        let argv = c_strings(launch.argv.clone())?;
+        let env = c_strings(launch.env.iter().map(|(name, value)| format!("{name}={value}")).collect())?;
+        let pointers = |strings: &[CString]| strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        Ok(Image { name, paths, argv: pointers(&argv), env: pointers(&env), _strings: argv.into_iter().chain(env).collect() })
+    }
+
+    /// Replace this process; only returns if that failed, with the reason. Async-signal-safe.
+    ///
+    /// Not `execvp`: the C library's hands what the kernel doesn't know to `/bin/sh`, so that an empty file would run, and run well.
+    fn execute(&self) -> io::Error {
+        let mut denied = None;
+        for path in &self.paths {
+            // SAFETY: valid C strings and arrays of them that end with null.
+            unsafe { libc::execve(path.as_ptr(), self.argv.as_ptr(), self.env.as_ptr()) };
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => {}
+                Some(libc::EACCES) => denied = Some(error),
+                _ => return error,
+            }
+        }
+        denied.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
+    }
 }

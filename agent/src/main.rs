@@ -8,6 +8,7 @@ mod dirs;
 mod init;
 mod inspect;
 mod keep;
+mod processes;
 mod sampler;
 mod serve;
 mod spool;

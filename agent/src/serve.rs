@@ -11,9 +11,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// How often, every [`LOOK_AGAIN_NS`], a keeper that somebody else of our campaign has just started is looked for.
-const LOOKS: u32 = 200;
-const LOOK_AGAIN_NS: u64 = 10_000_000;
+/// How often, every [`LOOK_AGAIN_NS`], a keeper of our own campaign that is starting or ending is looked for: trying out how it can
+/// contain a run may take it seconds on a busy board.
+const LOOKS: u32 = 300;
+const LOOK_AGAIN_NS: u64 = 50_000_000;
+/// How often a keeper that ends before it has answered is tried again.
+const MOST_KEEPERS: u32 = 3;
+/// The keeper's log is begun anew when it is larger than this, bytes.
+const LARGEST_LOG: u64 = 1 << 20;
 
 pub fn main(args: Vec<OsString>) -> Result<(), String> {
     let mut parser = lexopt::Parser::from_args(args);
@@ -39,12 +44,17 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     if hello.protocol != PROTOCOL_VERSION {
         return fail(call.id, Failure::VersionMismatch { agent: PROTOCOL_VERSION, controller: hello.protocol });
     }
-    let (mut keeper, is_new) = match reach_keeper(hello, configured.as_deref()) {
-        Ok(reached) => reached,
-        Err(failure) => return fail(call.id, failure),
-    };
-    keep::introduce(&mut keeper, &call, is_new).map_err(|e| e.to_string())?;
-    pump(stdin, keeper)
+    for _ in 0..MOST_KEEPERS {
+        let (mut keeper, is_new) = match reach_keeper(hello, configured.as_deref()) {
+            Ok(reached) => reached,
+            Err(failure) => return fail(call.id, failure),
+        };
+        // One that was about to exit, because nobody had come for so long, goes away without an answer.
+        if keep::introduce(&mut keeper, &call, is_new).is_ok() && sys::has_more(&keeper) {
+            return pump(stdin, keeper);
+        }
+    }
+    fail(call.id, Failure::Other { message: "its keeper ends before it answers; keeper.log in its state directory may say why".into() })
 }
 
 fn fail(id: u64, failure: Failure) -> Result<(), String> {
@@ -58,28 +68,36 @@ fn reach_keeper(hello: &Hello, configured: Option<&str>) -> Result<(UnixStream, 
     if let Ok(stream) = connect() {
         return Ok((stream, false));
     }
-    match start_keeper(hello, &state)? {
-        None => {
-            connect().map(|stream| (stream, true)).map_err(|e| Failure::Other { message: format!("the keeper started and can't be reached: {e}") })
+    let mut other = None;
+    for look in 0..LOOKS {
+        // Now and then: the one that holds this machine may be ending, and then nobody else starts the next one.
+        if look % 10 == 0 {
+            match start_keeper(hello, &state)? {
+                None => {
+                    let unreachable = |e| Failure::Other { message: format!("the keeper started and can't be reached: {e}") };
+                    return connect().map(|stream| (stream, true)).map_err(unreachable);
+                }
+                Some(holder) if holder.results_id != hello.holder.results_id => return Err(Failure::LeaseHeld(holder)),
+                same => other = same,
+            }
         }
         // Somebody of the same campaign was faster: their keeper is ours too, as soon as it listens.
-        Some(holder) if holder.results_id == hello.holder.results_id => {
-            for _ in 0..LOOKS {
-                if let Ok(stream) = connect() {
-                    return Ok((stream, false));
-                }
-                sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
-            }
-            Err(Failure::LeaseHeld(holder))
+        if let Ok(stream) = connect() {
+            return Ok((stream, false));
         }
-        Some(holder) => Err(Failure::LeaseHeld(holder)),
+        sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
     }
+    Err(other.map_or_else(|| Failure::Other { message: "no keeper could be reached".into() }, Failure::LeaseHeld))
 }
 
 /// Start a detached keeper and wait until it listens. `Some` = somebody else holds this machine.
 fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<isotherm_wire::session::Holder>, Failure> {
     let other = |what: &str, e: &dyn std::fmt::Display| Failure::Other { message: format!("{what}: {e}") };
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(state.path.join("keeper.log"));
+    let log_path = state.path.join("keeper.log");
+    if std::fs::metadata(&log_path).is_ok_and(|meta| meta.len() > LARGEST_LOG) {
+        let _ = std::fs::remove_file(&log_path);
+    }
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path);
     let log = log.map_err(|e| Failure::StateDirectory {
         path: state.path.display().to_string(),
         reason: e.to_string(),
@@ -105,7 +123,7 @@ fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<isotherm
         Ok(keep::Started::Held(holder)) => Ok(Some(holder)),
         Ok(keep::Started::Failed(failure)) => Err(failure),
         Err(_) => {
-            let log = std::fs::read(state.path.join("keeper.log")).unwrap_or_default();
+            let log = std::fs::read(&log_path).unwrap_or_default();
             let tail = &log[log.len().saturating_sub(400)..];
             Err(other("the keeper did not start", &capture::blob(tail).data))
         }

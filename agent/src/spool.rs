@@ -70,18 +70,23 @@ impl Spool {
         Ok((bytes.len() as u64, sha256))
     }
 
-    /// Everything in the spool, by run id. An entry without a readable `run.json` never started and is dropped.
+    /// Everything in the spool, by run id.
     pub fn entries(&self) -> io::Result<Vec<Entry>> {
-        let mut entries = Vec::new();
-        for dir in fs::read_dir(&self.dir)?.flatten() {
-            let run = fs::read(dir.path().join("run.json")).ok().and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
-            match run {
-                Some(run) => entries.push(Entry { sealed: sealed(&dir.path()), run }),
-                None => _ = fs::remove_dir_all(dir.path()),
-            }
-        }
+        let dirs = fs::read_dir(&self.dir)?.flatten();
+        let mut entries: Vec<Entry> = dirs.filter_map(|dir| self.entry(dir.file_name().to_str()?)).collect();
         entries.sort_by(|a, b| a.run.run_id.cmp(&b.run.run_id));
         Ok(entries)
+    }
+
+    /// Remove what has no `run.json`: it never started. For a keeper that has just come, when nobody is about to begin a run.
+    /// One that can't be understood stays: another version wrote it, and knows what it is.
+    pub fn drop_unstarted(&self) -> io::Result<()> {
+        for dir in fs::read_dir(&self.dir)?.flatten() {
+            if !dir.path().join("run.json").exists() {
+                let _ = fs::remove_dir_all(dir.path());
+            }
+        }
+        Ok(())
     }
 
     pub fn entry(&self, run_id: &str) -> Option<Entry> {

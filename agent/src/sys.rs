@@ -37,6 +37,11 @@ pub fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// A limit of time as it came over the wire, ns; one that is absurd is cut to a century, so that sums with a clock don't overflow.
+pub fn limit_ns(ms: u64) -> u64 {
+    ms.min(3_155_760_000_000) * 1_000_000
+}
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -62,6 +67,29 @@ pub fn die_with_parent(signal: libc::c_int) -> io::Result<()> {
 pub fn new_session() -> io::Result<()> {
     // SAFETY: no arguments.
     check(unsafe { libc::setsid() }).map(drop)
+}
+
+/// What a workload starts with, whoever started us: no signal blocked (Rust's `Command` hands ours on) or ignored (`nohup` and a
+/// shell's `&` do that), the usual file modes, and no core dump, which would be written next to what is measured; a workload may raise
+/// that limit again. Async-signal-safe.
+pub fn standard_conditions() {
+    // SAFETY: plain integers and structs on the stack. A zeroed sigaction, of whatever size the kernel's is, means the default action;
+    // by system call, because the C library keeps two signals for itself. What can't be set is refused without harm.
+    unsafe {
+        let default = [0u64; 16];
+        for signal in 1..=64 {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u64>(), 8);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::umask(0o022);
+        let mut core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if libc::getrlimit(libc::RLIMIT_CORE, &mut core) == 0 {
+            core.rlim_cur = 0;
+            libc::setrlimit(libc::RLIMIT_CORE, &core);
+        }
+    }
 }
 
 /// Close every descriptor from 3 on: what a keeper inherits from a shell or an ssh daemon isn't its own.
@@ -171,6 +199,22 @@ pub fn pipe() -> io::Result<(File, File)> {
         check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
         Ok((File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])))
     }
+}
+
+/// Reads of this end never wait; the other end isn't touched.
+pub fn set_nonblocking(file: &File) -> io::Result<()> {
+    // SAFETY: a live descriptor and plain integers.
+    unsafe {
+        let flags = check(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
+        check(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)).map(drop)
+    }
+}
+
+/// Is there a byte to read, which stays there? False at the end of the stream. Waits for one of the two.
+pub fn has_more(stream: &UnixStream) -> bool {
+    let mut byte = 0u8;
+    // SAFETY: a live socket and a buffer of one byte.
+    unsafe { libc::recv(stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) > 0 }
 }
 
 /// Read at offset 0 without moving the file's position; the number of bytes read.

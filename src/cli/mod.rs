@@ -27,7 +27,7 @@ pub mod exit {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 all jobs ok · 1 something failed or is pending · 2 usage or config error · 4 no device could run anything \
-(unreachable, lease held, results locked) · 5 internal error · 130/143 interrupted, state saved.";
+(unreachable, lease held, results locked) · 5 internal error · 130/143/129 interrupted (Ctrl-C, TERM, HUP), state saved.";
 
 /// Runs benchmark campaigns for on-device ML inference: plans a sweep, runs what is missing, leaves one sealed record per run.
 #[derive(Parser)]
@@ -97,7 +97,7 @@ enum SchemaOf {
 struct RunArgs {
     /// The campaign file
     file: PathBuf,
-    /// Only jobs with these values, as axis=value; values of one axis are alternatives
+    /// Only jobs with these values; `threads=1,2` takes either
     #[arg(long = "filter", value_name = "AXIS=VALUE")]
     filters: Vec<String>,
     /// Only this device

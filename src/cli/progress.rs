@@ -104,6 +104,7 @@ impl Progress {
             _ => '✗',
         };
         let what = match (status, headline) {
+            (Status::Ok, _) if *validity == Validity::Invalid => format!("invalid: {}", plain(&issues.join(", "))),
             (Status::Ok, Some((name, value))) => metric(name, value),
             (Status::Ok, None) => "ok".into(),
             _ => {
@@ -111,7 +112,7 @@ impl Progress {
                 format!("{}: {reason}: {}", status.name(), plain(message.as_deref().unwrap_or("")))
             }
         };
-        let issues = if issues.is_empty() { String::new() } else { format!("   [{}]", plain(&issues.join(", "))) };
+        let issues = if issues.is_empty() || *validity == Validity::Invalid { String::new() } else { format!("   [{}]", plain(&issues.join(", "))) };
         let line = format!("  {device}  {mark} {}  r{repetition}   {what}{issues}", plain(label));
         match &self.bar {
             Some(bar) => {
@@ -143,12 +144,13 @@ impl Progress {
     }
 
     fn summary(&self, summary: &Summary) {
-        let Summary { jobs, ok, degraded, failed, pending, ran, failures, .. } = summary;
-        if *ran == 0 && ok == jobs {
+        let Summary { jobs, ok, degraded, failed, pending, left_running, ran, collected, failures, .. } = summary;
+        if *ran == 0 && *collected == 0 && ok == jobs {
             eprintln!("nothing to do: all {} have a valid record", count(*jobs, "job"));
         }
         let degraded = if *degraded > 0 { format!(" ({degraded} degraded)") } else { String::new() };
-        eprintln!("{}: {ok} ok{degraded} · {failed} failed · {pending} pending   {}", count(*jobs, "job"), plain(&self.results));
+        let running = if *left_running > 0 { format!(" · {left_running} running on its device") } else { String::new() };
+        eprintln!("{}: {ok} ok{degraded} · {failed} failed · {pending} pending{running}   {}", count(*jobs, "job"), plain(&self.results));
         for failure in failures {
             eprintln!("  failed   {}", plain(failure));
         }

@@ -31,7 +31,7 @@ fn input(dir: &Path) -> Result<ReportInput, StoreError> {
         },
         Err(_) => None,
     };
-    Ok(ReportInput { campaign: id.campaign, plan, records, broken })
+    Ok(ReportInput::new(id.campaign, plan, records, broken))
 }
 
 fn refused(error: &StoreError) -> u8 {

@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn numbers_keep_four_digits() {
-        let all = [1234567.0, 123.44, 1.0, 0.012_345, -2.5, 0.0];
+        let all = [1234567.0, 123.44, 1.0, 0.012_346, -2.5, 0.0];
         let texts: Vec<String> = all.into_iter().map(number).collect();
-        assert_eq!(texts, ["1234567", "123.4", "1.000", "0.01234", "-2.500", "0"]);
+        assert_eq!(texts, ["1234567", "123.4", "1.000", "0.01235", "-2.500", "0"]);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn model_axis(slot: Slot<'_>, models: &[&str], out: &mut Diagnostics) -> Opt
 
 /// `threads: 2`, `threads: [1, 2, 4]`.
 pub fn threads_axis(slot: Slot<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
-    axis("threads", slot, "threads: [1, 2]", out, |item, out| item.whole(1..=65_535, "threads: [1, 2]", out).map(AxisValue::Int))
+    axis("threads", slot, "threads: [1, 2]", out, |item, out| item.whole(1..=1024, "threads: [1, 2]", out).map(AxisValue::Int))
 }
 
 /// Each parameter of a command, in file order. A parameter whose values cannot be read still has its name in the second list.

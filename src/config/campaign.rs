@@ -12,6 +12,7 @@ use super::{
     vocabulary::{self, TOP},
     yaml::{Entry, Kind, Node},
 };
+use crate::store::index::{DEVICES, SUPERSEDED};
 use indexmap::IndexMap;
 use std::path::Path;
 
@@ -127,6 +128,10 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
     if fields.get("local").is_none() && fields.n_later == 0 {
         out.error(entry.key.span, format!("device {} without a transport", tick(&id)))
             .hint(format!("say how it is reached: `{id}: {{ local: {{}} }}` is this machine"));
+    }
+    if [SUPERSEDED, DEVICES].contains(&id.as_str()) {
+        out.error(entry.key.span, format!("{} cannot be the name of a device", tick(&id)))
+            .hint("every results directory has a directory of that name already: choose another one");
     }
     let models_dir = fields.get("models_dir").and_then(|slot| slot.some_text(out));
     let mut env = IndexMap::new();

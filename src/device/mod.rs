@@ -29,6 +29,12 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// The device has no trace of the run that was asked about.
+    #[must_use]
+    pub fn is_unknown_run(&self) -> bool {
+        matches!(self, DeviceError::Refused { failure, .. } if matches!(**failure, Failure::UnknownRun { .. }))
+    }
+
     /// An action for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

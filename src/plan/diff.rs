@@ -4,7 +4,7 @@ use super::expand::{Plan, Point, job_key};
 use super::identity::{self, DeviceReport};
 use crate::schedule::{self, Slot};
 use crate::store::index::{self, Entry, Scan};
-use crate::store::record::{Identity, Kind, Status};
+use crate::store::record::{Identity, Kind, PointIds, Status};
 use crate::store::seal;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,7 +23,8 @@ pub struct PlannedJob {
     pub identity: Option<Identity>,
     /// Attempt number of the next run.
     pub attempt: u32,
-    /// Records of this job under another identity, relative to the results directory: superseded once there is a new one.
+    /// Records and earlier attempts of this job under another identity, relative to the results directory: superseded once there is a
+    /// new one.
     pub outdated: Vec<String>,
 }
 
@@ -94,9 +95,19 @@ pub fn libraries(scan: &Scan) -> BTreeSet<String> {
 pub fn diff(plan: &Plan, reports: &BTreeMap<String, DeviceReport>, scan: &Scan, results: &Path) -> Vec<PlannedJob> {
     let mut by_job: HashMap<(String, Kind, u32), Vec<&Entry>> = HashMap::new();
     let mut by_identity: HashMap<(&str, Kind, u32), Vec<&Entry>> = HashMap::new();
-    for entry in scan.entries.iter().filter(|e| !e.is_earlier_attempt()) {
-        by_job.entry((job_key(&entry.point), entry.kind, entry.repetition)).or_default().push(entry);
-        by_identity.entry((&entry.point_identity, entry.kind, entry.repetition)).or_default().push(entry);
+    let mut earlier_by_job: HashMap<(String, Kind, u32), Vec<&Entry>> = HashMap::new();
+    // The number after the highest of a file of an earlier attempt.
+    let mut next_attempt: HashMap<(&str, Kind, u32), u32> = HashMap::new();
+    for entry in &scan.entries {
+        let (job, identity) = ((job_key(&entry.point), entry.kind, entry.repetition), (entry.point_identity.as_str(), entry.kind, entry.repetition));
+        if entry.is_earlier_attempt() {
+            earlier_by_job.entry(job).or_default().push(entry);
+            let next = next_attempt.entry(identity).or_default();
+            *next = (*next).max(entry.attempt + 1);
+        } else {
+            by_job.entry(job).or_default().push(entry);
+            by_identity.entry(identity).or_default().push(entry);
+        }
     }
     let gone: HashMap<(String, u32), &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.repetition), e)).collect();
     let mut known = Known { plan, reports, results, identities: HashMap::new() };
@@ -107,7 +118,7 @@ pub fn diff(plan: &Plan, reports: &BTreeMap<String, DeviceReport>, scan: &Scan, 
         let key = job_key(&point.ids);
         let same_job = by_job.get(&(key.clone(), kind, slot.repetition)).map_or(&[][..], Vec::as_slice);
         let mut job = PlannedJob {
-            id: job_id(&key, kind, slot.repetition),
+            id: job_id(point, kind, slot.repetition),
             slot,
             position: position as u32,
             state: JobState::New,
@@ -132,10 +143,19 @@ pub fn diff(plan: &Plan, reports: &BTreeMap<String, DeviceReport>, scan: &Scan, 
         }
         let outdated: Vec<&&Entry> = same_job.iter().filter(|e| answer.is_none_or(|a| a.path != e.path)).collect();
         job.outdated = outdated.iter().map(|e| e.path.clone()).collect();
+        // What failed before it was another question goes with the rest.
+        for entry in earlier_by_job.get(&(key.clone(), kind, slot.repetition)).into_iter().flatten() {
+            let own: BTreeSet<String> = entry.libraries.iter().cloned().collect();
+            if known.identity(slot.point, &own).is_some_and(|(_, hash)| hash != entry.point_identity) {
+                job.outdated.push(entry.path.clone());
+            }
+        }
+        let next = |identity: &str| next_attempt.get(&(identity, kind, slot.repetition)).copied().unwrap_or(0);
+        job.attempt = next(&hash).max(answer.map_or(0, |a| next(&a.point_identity)));
         job.state = match answer {
             Some(entry) if entry.answers() => JobState::Reused { path: entry.path.clone() },
             Some(entry) => {
-                job.attempt = entry.attempt + 1;
+                job.attempt = job.attempt.max(entry.attempt + 1);
                 JobState::Retry { path: entry.path.clone(), why: retry_reason(entry) }
             }
             None => match outdated.first() {
@@ -205,8 +225,9 @@ fn lost(point: &Point, key: &str, repetition: u32, scan: &Scan, gone: &HashMap<(
     }
 }
 
-fn job_id(key: &str, kind: Kind, repetition: u32) -> String {
-    seal::sha256_hex(format!("{key}\u{0}{}\u{0}{repetition}", kind.name()).as_bytes())[..16].to_owned()
+fn job_id(point: &Point, kind: Kind, repetition: u32) -> String {
+    let PointIds { device, slug, .. } = &point.ids;
+    seal::sha256_hex(format!("{device}\u{0}{slug}\u{0}{}\u{0}{repetition}", kind.name()).as_bytes())[..16].to_owned()
 }
 
 /// Jobs by state, in the order of first appearance.

@@ -1,9 +1,10 @@
 //! From the matrix to points: every combination of axis values on every device, in file order.
 
+use super::identity;
 use crate::config::model::{AxisValue, Backend, Block, Campaign, DigestRule, MetricRule, Model, Settings, Success, Template, TextSource};
 use crate::store::record::PointIds;
 use indexmap::IndexMap;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use thiserror::Error;
 
 /// Longest directory name of a point, bytes, without its identity.
@@ -117,7 +118,7 @@ impl PlanError {
 pub fn expand(campaign: &Campaign) -> Result<Plan, PlanError> {
     let mut points: Vec<Point> = Vec::new();
     let mut excluded = 0;
-    // device + backend + place → index, to find doubles in one pass
+    // spec → index, to find doubles in one pass
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, block) in campaign.blocks.iter().enumerate() {
         for device in &block.devices {
@@ -127,13 +128,13 @@ pub fn expand(campaign: &Campaign) -> Result<Plan, PlanError> {
                     continue;
                 }
                 let point = point(campaign, index, device, combination)?;
-                let key = job_key(&point.ids) + &work_key(&point);
-                if let Some(&first) = seen.get(&key) {
+                let spec = identity::canonical(&identity::spec(&point));
+                if let Some(&first) = seen.get(&spec) {
                     let line = |p: &Point| campaign.blocks[p.block].line;
                     let error = PlanError::Twice { point: point.label(), device: device.clone(), first: line(&points[first]), second: block.line };
                     return Err(error);
                 }
-                seen.insert(key, points.len());
+                seen.insert(spec, points.len());
                 points.push(point);
             }
         }
@@ -141,6 +142,7 @@ pub fn expand(campaign: &Campaign) -> Result<Plan, PlanError> {
     if points.is_empty() {
         return Err(PlanError::Empty { excluded });
     }
+    distinguish(&mut points);
     distinguish_slugs(&mut points);
     Ok(Plan { campaign: campaign.name.clone(), points, excluded })
 }
@@ -153,11 +155,44 @@ pub fn job_key(ids: &PointIds) -> String {
     format!("{}\u{0}{}\u{0}{axes:?}", ids.device, ids.backend)
 }
 
-/// Two commands with the same axes are the same point, unless their argv differs.
-fn work_key(point: &Point) -> String {
-    match &point.work {
-        Work::Builtin { .. } => String::new(),
-        Work::Command(command) => command.argv.join("\u{0}"),
+/// Points of several blocks with the same axes differ in something that isn't one: make what differs visible as `env.NAME` or `block.…`,
+/// so that tables can tell them apart. It is no part of their identity, where it stands in its own field.
+fn distinguish(points: &mut [Point]) {
+    let mut groups: IndexMap<String, Vec<usize>> = IndexMap::new();
+    for (i, point) in points.iter().enumerate() {
+        groups.entry(job_key(&point.ids)).or_default().push(i);
+    }
+    for group in groups.into_values().filter(|group| group.len() > 1) {
+        let names: BTreeSet<String> = group.iter().flat_map(|&i| points[i].env.keys().cloned()).collect();
+        let mut differing: IndexMap<String, Vec<AxisValue>> = IndexMap::new();
+        let mut offer = |name: String, values: Vec<AxisValue>| {
+            if values.iter().any(|v| *v != values[0]) {
+                differing.insert(name, values);
+            }
+        };
+        for name in names {
+            let text = |&i: &usize| AxisValue::Text(points[i].env.get(&name).cloned().unwrap_or_default());
+            offer(format!("env.{name}"), group.iter().map(text).collect());
+        }
+        let number = |f: fn(&Settings) -> u32| group.iter().map(|&i| AxisValue::Int(f(&points[i].settings).into())).collect();
+        offer("block.warmup".into(), number(|s| s.warmup));
+        offer("block.rounds".into(), number(|s| s.rounds));
+        offer("block.iterations".into(), number(|s| s.iterations));
+        let argv = |&i: &usize| match &points[i].work {
+            Work::Builtin { .. } => AxisValue::Text(String::new()),
+            Work::Command(work) => AxisValue::Text(work.argv.join(" ")),
+        };
+        offer("block.argv".into(), group.iter().map(argv).collect());
+        let tuples: BTreeSet<String> = (0..group.len()).map(|k| format!("{:?}", differing.values().map(|v| &v[k]).collect::<Vec<_>>())).collect();
+        if tuples.len() < group.len() {
+            differing.insert("block.number".into(), group.iter().map(|&i| AxisValue::Int(points[i].block as i64 + 1)).collect());
+        }
+        for (name, values) in differing {
+            for (&i, value) in group.iter().zip(values) {
+                points[i].ids.axes.insert(name.clone(), value);
+                points[i].swept.push(name.clone());
+            }
+        }
     }
 }
 
@@ -245,10 +280,9 @@ fn point(campaign: &Campaign, index: usize, device_id: &str, axes: IndexMap<Stri
     };
     let swept: Vec<String> = block.axes.iter().filter(|a| a.swept).map(|a| a.name.clone()).collect();
     let axes = kept;
-    let slug = slug(&swept, &axes, block.backend.name());
     Ok(Point {
         block: index,
-        ids: PointIds { device: device_id.to_owned(), backend: block.backend.name().to_owned(), axes, slug },
+        ids: PointIds { device: device_id.to_owned(), backend: block.backend.name().to_owned(), axes, slug: String::new() },
         swept,
         work,
         model,
@@ -292,8 +326,11 @@ fn slug(swept: &[String], axes: &IndexMap<String, AxisValue>, backend: &str) -> 
     slug
 }
 
-/// Points whose slugs came out equal stay apart by their identity; nothing to do but keep them readable.
+/// Name every point's directory; where two names come out equal, the later one gets a number.
 fn distinguish_slugs(points: &mut [Point]) {
+    for point in points.iter_mut() {
+        point.ids.slug = slug(&point.swept, &point.ids.axes, &point.ids.backend);
+    }
     let mut count: HashMap<(String, String), usize> = HashMap::new();
     for point in points {
         let n = count.entry((point.ids.device.clone(), point.ids.slug.clone())).or_insert(0);
@@ -303,5 +340,84 @@ fn distinguish_slugs(points: &mut [Point]) {
             point.ids.slug.truncate(MOST_SLUG_BYTES - suffix.len());
             point.ids.slug.push_str(&suffix);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::path::Path;
+
+    fn plan(matrix: &str) -> Result<Plan, PlanError> {
+        let head = "devices: { a: { local: {} }, b: { local: {}, models_dir: store } }
+models: { m: { path: m.bin, quantization: q4 }, n: { paths: { a: /abs/n.bin, b: n.bin } } }
+matrix:
+";
+        expand(&crate::config::parse(&format!("{head}{matrix}"), Path::new("/c/x.yaml")).unwrap())
+    }
+
+    fn labels(plan: &Plan) -> Vec<String> {
+        plan.points.iter().map(|p| format!("{} {}", p.ids.device, p.label())).collect()
+    }
+
+    #[test]
+    fn every_combination_on_every_device_in_file_order_the_last_axis_fastest() {
+        // 2 devices × 2 sizes × 2 modes = 8; `threads` is a constant and turns nothing.
+        let plan = plan("  - { devices: [b, a], backend: command, threads: 3, params: { size: [1, 8], mode: [x, y] }, argv: [p] }\n").unwrap();
+        let expected = ["b size=1 mode=x", "b size=1 mode=y", "b size=8 mode=x", "b size=8 mode=y"];
+        assert_eq!(labels(&plan)[..4], expected);
+        assert_eq!(plan.points.len(), 8);
+        assert_eq!(plan.points[7].ids.axes["threads"], AxisValue::Int(3));
+    }
+
+    #[test]
+    fn exclude_takes_out_just_the_points_that_agree_with_all_its_entries() {
+        // 2 devices × 3 thread counts = 6, less (a, 1) and every 4: 2 devices × 1 and one more = 6 − 1 − 2 = 3.
+        let matrix =
+            "  - { devices: [a, b], backend: command, threads: [1, 2, 4], argv: [p], exclude: [{ device: a, threads: 1 }, { threads: 4 }] }\n";
+        let plan = plan(matrix).unwrap();
+        assert_eq!(labels(&plan), ["a threads=2", "b threads=1", "b threads=2"]);
+        assert_eq!(plan.excluded, 3);
+    }
+
+    #[test]
+    fn placeholders_are_replaced_inside_their_element_and_env_is_an_axis_only_as_a_list() {
+        let matrix = "  - devices: b
+    backend: command
+    model: [m]
+    threads: [2]
+    params: { s: 'a b' }
+    env: { N: '{threads}', BIND: [close, spread] }
+    argv: [run, '--m={model.path}', '{s} {{literal}}', '{model.quantization}@{device.id}']
+";
+        let plan = plan(matrix).unwrap();
+        let Work::Command(work) = &plan.points[1].work else { panic!() };
+        assert_eq!(work.argv, ["run", "--m=store/m.bin", "a b {literal}", "q4@b"]);
+        assert_eq!(plan.points[1].env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(), ["N=2", "BIND=spread"]);
+        assert!(plan.points[1].ids.axes.contains_key("env.BIND") && !plan.points[1].ids.axes.contains_key("env.N"));
+        assert_eq!(plan.points[1].ids.slug, "model=m-threads=2-bind=spread");
+    }
+
+    #[test]
+    fn model_paths_are_those_of_the_device() {
+        let plan = plan("  - { devices: [a, b], backend: builtin, model: n }\n").unwrap();
+        let paths: Vec<&str> = plan.points.iter().map(|p| p.model.as_ref().unwrap().path.as_str()).collect();
+        assert_eq!(paths, ["/abs/n.bin", "store/n.bin"]);
+    }
+
+    #[test]
+    fn a_point_that_stands_twice_names_both_blocks() {
+        let block = "  - { devices: a, backend: builtin, model: m, threads: [1, 2] }\n";
+        let error = plan(&[block, block].concat()).unwrap_err();
+        assert!(matches!(error, PlanError::Twice { first: 4, second: 5, .. }), "{error}");
+    }
+
+    #[test]
+    fn points_that_differ_only_in_a_variable_are_two_points() {
+        // Two blocks with different constants of the environment: not the same point.
+        let block = |value: &str| format!("  - {{ devices: a, backend: command, argv: [p], env: {{ X: {value} }} }}\n");
+        assert!(matches!(plan(&[block("1"), block("1")].concat()), Err(PlanError::Twice { .. })));
+        assert_eq!(plan(&[block("1"), block("2")].concat()).unwrap().points.len(), 2);
     }
 }

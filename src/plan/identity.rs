@@ -40,7 +40,10 @@ pub fn spec(point: &Point) -> Value {
     put("device", json!(ids.device));
     put("transport", json!(transport));
     put("backend", json!(ids.backend));
-    put("axes", json!(ids.axes));
+    // Variables stand in `env` as a whole, and what tells blocks apart in a field of its own.
+    let axes: Map<String, Value> =
+        ids.axes.iter().filter(|(name, _)| !name.starts_with("env.") && !name.starts_with("block.")).map(|(n, v)| (n.clone(), json!(v))).collect();
+    put("axes", Value::Object(axes));
     put("env", json!(env));
 
     // Mutable: time-out, repetitions and order say how often, how long and when, never what.

@@ -180,12 +180,13 @@ fn by_place(columns: &[Column<'_>], (key_a, a): &(String, Slot<'_>), (key_b, b):
 /// One point per identity; the one that the plan wants first.
 fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>>) -> Vec<Point<'a>> {
     let Some((ids, kind)) = ids_of(slot) else { return Vec::new() };
-    let mut last_attempt: BTreeMap<u32, u32> = BTreeMap::new();
+    // Attempts are counted within an identity: after a change the first one may be better than the third one before it.
+    let mut last_attempt: BTreeMap<(&str, u32), u32> = BTreeMap::new();
     for run in &slot.runs {
-        let last = last_attempt.entry(run.repetition()).or_default();
+        let last = last_attempt.entry((&run.record.ids.point_identity, run.repetition())).or_default();
         *last = (*last).max(run.record.ids.attempt);
     }
-    let is_last = |run: &Run<'_>| last_attempt.get(&run.repetition()) == Some(&run.record.ids.attempt);
+    let is_last = |run: &Run<'_>| last_attempt.get(&(run.record.ids.point_identity.as_str(), run.repetition())) == Some(&run.record.ids.attempt);
 
     let mut by_identity: BTreeMap<&str, Vec<Run<'a>>> = BTreeMap::new();
     for run in slot.runs.iter().filter(|run| is_last(run)) {
@@ -239,7 +240,8 @@ fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>
 
     // An earlier attempt counts where the run is that took its place.
     for run in slot.runs.iter().filter(|run| !is_last(run)) {
-        let successor = points.iter_mut().find(|point| point.runs.iter().any(|other| other.repetition() == run.repetition()));
+        let of = Some(run.record.ids.point_identity.as_str());
+        let successor = points.iter_mut().find(|point| point.identity == of && point.runs.iter().any(|o| o.repetition() == run.repetition()));
         if let Some(point) = successor {
             point.earlier_attempts += 1;
         }
@@ -296,6 +298,15 @@ mod tests {
         let gathered = gather(&input);
         assert_eq!(runs_of(&gathered, 0), [(0, 2)]);
         assert_eq!(gathered.points[0].earlier_attempts, 2);
+    }
+
+    #[test]
+    fn attempts_before_a_change_do_not_hide_the_first_one_after_it() {
+        let before = run(&threads(1), 0).identity('b').attempt(3).stored();
+        let after = run(&threads(1), 0).stored();
+        let input = ReportInput { plan: Some(plan(&[threads(1)], 1)), records: vec![before, after], ..ReportInput::default() };
+        let gathered = gather(&input);
+        assert_eq!((runs_of(&gathered, 0), &gathered.points[0].missing), (vec![(0, 0)], &vec![]));
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! What a report is made from.
 
 use crate::store::Broken;
-use crate::store::{plan_file::StoredPlan, record::Record};
+use crate::store::{
+    plan_file::StoredPlan,
+    record::{PointIds, Record},
+};
+use std::collections::HashMap;
 
 /// Everything that was read from one results directory.
 ///
@@ -15,6 +19,22 @@ pub struct ReportInput {
     pub records: Vec<(String, Record)>,
     /// Files that should be records and aren't.
     pub broken: Vec<Broken>,
+}
+
+impl ReportInput {
+    /// Put it together. A record that answers a planned point goes by that point's names: what was a constant when it was measured may be
+    /// an axis now.
+    #[must_use]
+    pub fn new(campaign: String, plan: Option<StoredPlan>, mut records: Vec<(String, Record)>, broken: Vec<Broken>) -> ReportInput {
+        let points = plan.iter().flat_map(|plan| &plan.points);
+        let by_identity: HashMap<&str, &PointIds> = points.filter_map(|p| Some((p.point_identity.as_deref()?, &p.point))).collect();
+        for (_, record) in &mut records {
+            if let Some(point) = by_identity.get(record.ids.point_identity.as_str()) {
+                record.ids.point = (*point).clone();
+            }
+        }
+        ReportInput { campaign, plan, records, broken }
+    }
 }
 
 /// What the reader of a report asked for.

@@ -86,7 +86,7 @@ pub(super) fn totals_lines(totals: &Totals) -> Vec<String> {
         fates = format!("{fates} · {others}");
     }
     let mut lines = match totals.planned_runs {
-        Some(planned) => vec![format!("{planned} runs planned: {fates}")],
+        Some(planned) => vec![format!("{planned} {} planned: {fates}", if planned == 1 { "run" } else { "runs" })],
         None => {
             let recorded = runs.ok + runs.degraded + runs.invalid + runs.failed + runs.skipped;
             vec![format!("{recorded} runs recorded: {fates}"), "No plan.json: what is missing or not wanted can't be known.".to_owned()]

@@ -139,8 +139,10 @@ fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, 
         Outcome::Exited { wait_status } if wait_status & 0x7f == 0 => {
             let mut reading = backend::read(&manifest.parse, result, (wait_status >> 8) & 0xff);
             let mut failure = reading.failure.take();
-            if let (Some((reason @ Reason::ExitCode, _)), Some(ModelBlock { sha256: None, .. })) = (&mut failure, &manifest.model) {
-                *reason = Reason::ModelMissing;
+            if let Some(ModelBlock { sha256: None, id, path, .. }) = &manifest.model {
+                // Whatever ran, it was not this model: nothing is known of what it was.
+                let words = failure.take().map_or_else(|| format!("model `{id}` is not there: {path}"), |(_, words)| words);
+                failure = Some((Reason::ModelMissing, words));
             }
             return (failure, reading);
         }
@@ -207,7 +209,9 @@ fn issues_of(result: &RunResult) -> Vec<Issue> {
     }
     let by_itself = matches!(result.outcome, Outcome::Exited { .. });
     if result.containment.ended > 0 && by_itself {
-        let message = format!("{} processes were still there after the run's own had ended, and have been ended", result.containment.ended);
+        let left = result.containment.ended;
+        let were = if left == 1 { "process was" } else { "processes were" };
+        let message = format!("{left} {were} still there after the run's own had ended, and had to be ended");
         issues.push(issue("left_processes", Severity::Note, message));
     }
     issues
@@ -224,7 +228,7 @@ fn roots(result: &RunResult, manifest: &Manifest) -> Roots {
 }
 
 /// Mapped files that nothing else of the run names.
-fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator<Item = RanFile> + 'a {
+pub fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator<Item = RanFile> + 'a {
     let named =
         |file: &FileFact| manifest.files.iter().any(|f| f.file.path == file.path) || manifest.model.as_ref().is_some_and(|m| m.path == file.path);
     let library = |file: &FileFact| RanFile { role: RanRole::Library, name: file.path.clone(), file: file.clone() };
@@ -289,7 +293,8 @@ fn collected(file: CollectedFile) -> RawStream {
 }
 
 /// A name that is the same within one results directory and says nothing outside of it: HMAC-SHA256 with its salt, 16 hex digits.
-fn pseudonym(salt: &str, name: &str) -> String {
+#[must_use]
+pub fn pseudonym(salt: &str, name: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(salt.as_bytes()).expect("HMAC takes a key of any length");
     mac.update(name.as_bytes());
     let digits: String = mac.finalize().into_bytes().iter().take(8).map(|b| format!("{b:02x}")).collect();

@@ -120,8 +120,11 @@ pub struct Summary {
     pub degraded: usize,
     pub failed: usize,
     pub pending: usize,
-    /// Runs made by this invocation.
+    /// Its run goes on without a controller; the next `run` collects it.
+    pub left_running: usize,
+    /// Runs made by this invocation, and those of an earlier one that it collected.
     pub ran: usize,
+    pub collected: usize,
     pub failures: Vec<String>,
     /// Devices that were to be used, and those of them that could not be.
     pub devices: usize,

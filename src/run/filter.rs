@@ -21,17 +21,28 @@ pub enum FilterError {
 }
 
 impl Filter {
-    /// Parse texts such as `threads=4,model=a`; an empty list is the filter that takes everything.
+    /// Parse texts such as `threads=1,2` or `threads=4,model=a`; an empty list is the filter that takes everything.
     ///
     /// # Errors
-    /// A part without `=`.
+    /// A text that doesn't begin with `axis=`.
     pub fn parse(texts: &[String]) -> Result<Filter, FilterError> {
-        let parts = texts.iter().flat_map(|t| t.split(','));
-        let pair = |part: &str| {
-            let (name, value) = part.split_once('=').ok_or_else(|| FilterError::Form(part.to_owned()))?;
-            Ok((name.trim().to_owned(), value.trim().to_owned()))
-        };
-        Ok(Filter { pairs: parts.map(pair).collect::<Result<_, _>>()? })
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for text in texts {
+            let mut name = None;
+            for part in text.split(',') {
+                let value = match part.split_once('=') {
+                    Some((given, value)) => {
+                        name = Some(given.trim().to_owned());
+                        value
+                    }
+                    // `threads=1,2`: another value of the same axis.
+                    None => part,
+                };
+                let name = name.clone().ok_or_else(|| FilterError::Form(text.clone()))?;
+                pairs.push((name, value.trim().to_owned()));
+            }
+        }
+        Ok(Filter { pairs })
     }
 
     #[must_use]
@@ -81,5 +92,18 @@ impl Filter {
             let actual = actual(name);
             self.pairs.iter().any(|(n, value)| n == name && actual.as_ref() == Some(value))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_one_axis_are_alternatives() {
+        let parse = |texts: &[&str]| Filter::parse(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>());
+        let pairs = |f: Result<Filter, FilterError>| f.map(|f| f.pairs.iter().map(|(n, v)| format!("{n}:{v}")).collect::<Vec<_>>().join(" "));
+        assert_eq!(pairs(parse(&["threads=1,2,model=a", "model=b"])), Ok("threads:1 threads:2 model:a model:b".into()));
+        assert_eq!(parse(&["threads"]), Err(FilterError::Form("threads".into())));
     }
 }

@@ -5,7 +5,7 @@ use crate::plan::files::{self, Answers};
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
 use indexmap::IndexMap;
-use isotherm_wire::task::{RunSpec, WatchedFile};
+use isotherm_wire::task::{RunSpec, Task, WatchedFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -92,12 +92,14 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
 
 /// What the agent is to execute.
 #[must_use]
-pub fn spec(point: &Point, manifest: &Manifest) -> RunSpec {
+pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers) -> RunSpec {
     // The engine gets the model's path as found; a command gets its argv as written and starts in the base directory.
     let as_written = point.model.as_ref().map(|m| if m.path.starts_with(['/', '~']) { m.path.clone() } else { format!("{}/{}", point.base, m.path) });
     let model_path = manifest.model.as_ref().filter(|m| m.sha256.is_some()).map(|m| m.path.clone()).or(as_written);
-    let watch = |path: &str, bytes: u64, mtime_ns: i64, inode: u64| WatchedFile { path: path.into(), bytes, mtime_ns, inode };
-    let mut watched: Vec<WatchedFile> = manifest.files.iter().map(|f| watch(&f.file.path, f.file.bytes, f.file.mtime_ns, f.file.inode)).collect();
+    let model = files::model(point, answers).and_then(Result::ok);
+    let of_run = manifest.files.iter().map(|f| &f.file).chain(&model);
+    let mut watched: Vec<WatchedFile> =
+        of_run.map(|f| WatchedFile { path: f.path.clone(), bytes: f.bytes, mtime_ns: f.mtime_ns, inode: f.inode }).collect();
     watched.sort_by(|a, b| a.path.cmp(&b.path));
     watched.dedup();
     RunSpec {
@@ -114,7 +116,10 @@ pub fn spec(point: &Point, manifest: &Manifest) -> RunSpec {
 
 /// Longest time that a run may take on the device before its controller asks again, ms.
 #[must_use]
-pub fn deadline_ms(spec: &RunSpec, warmup: u32) -> u64 {
-    let invocation = spec.timeout_ms + spec.grace_ms + 10_000;
-    spec.settle_ms + invocation * (u64::from(warmup) + 1) + 30_000
+pub fn deadline_ms(spec: &RunSpec) -> u64 {
+    let invocations = match &spec.task {
+        Task::Process(task) => u64::from(task.warmup) + 1,
+        Task::Infer(_) => 1,
+    };
+    spec.settle_ms + (spec.timeout_ms + spec.grace_ms + 10_000) * invocations + 30_000
 }

@@ -18,9 +18,9 @@ use crate::store::record::{Kind, Record, Status, Validity};
 use crate::store::results::Results;
 use crate::store::{StoreError, seal, write};
 use indexmap::IndexMap;
-use isotherm_wire::inspect::FileQuery;
+use isotherm_wire::inspect::{FileAnswer, FileQuery};
 use isotherm_wire::result::RunResult;
-use isotherm_wire::session::{Failure, Holder, RunState, Start};
+use isotherm_wire::session::{Holder, RunState, Start};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -78,6 +78,7 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
         observer,
         summary: Summary::default(),
         fatal: None,
+        left_running: None,
     };
     night.all_devices()?;
     Ok(night.summary)
@@ -120,6 +121,8 @@ pub(super) struct Night<'a> {
     summary: Summary,
     /// The journal can't be written: nothing new is started.
     fatal: Option<StoreError>,
+    /// Job whose run goes on without us.
+    left_running: Option<String>,
 }
 
 impl<'a> Night<'a> {
@@ -217,7 +220,8 @@ impl<'a> Night<'a> {
         let session = Session::open(device, &self.holder, &self.sender)?;
         let mut part = DeviceNight { night: self, device, session };
         let result = part.everything();
-        let DeviceNight { session, .. } = part;
+        let DeviceNight { session, night, .. } = part;
+        night.write_report(id)?;
         // A run that goes on keeps the keeper: then this is refused, which is right.
         let released = session.end().is_ok();
         if released {
@@ -273,6 +277,14 @@ impl<'a> Night<'a> {
         durable::write(&path, &bytes, Existing::Replace)
     }
 
+    /// `devices/<id>.json`; the host's name is of no use there.
+    fn write_report(&self, id: &str) -> Result<(), StoreError> {
+        let Some(mut report) = self.reports.get(id).cloned() else { return Ok(()) };
+        report.machine.hostname = assemble::pseudonym(&self.results.id.salt, &report.machine.hostname);
+        durable::create_dir(&self.results.dir.join(index::DEVICES))?;
+        self.write_json(&format!("{}/{id}.json", index::DEVICES), &report)
+    }
+
     fn finish(&mut self) -> Result<(), StoreError> {
         self.write_plan()?;
         self.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -282,6 +294,7 @@ impl<'a> Night<'a> {
         for job in jobs.iter().filter(|job| self.options.concerns(&self.plan, job)) {
             self.summary.jobs += 1;
             match &job.state {
+                _ if self.left_running.as_ref() == Some(&job.id) => self.summary.left_running += 1,
                 JobState::Reused { path } => {
                     self.summary.ok += 1;
                     let degraded = self.scan.entries.iter().any(|e| e.path == *path && e.validity == Validity::Degraded);
@@ -313,7 +326,9 @@ pub(super) struct DeviceNight<'n, 'a> {
 impl DeviceNight<'_, '_> {
     fn everything(&mut self) -> Result<(), Stop> {
         self.inspect()?;
-        self.collect_spool()?;
+        if !self.night.options.dry_run {
+            self.collect_spool()?;
+        }
         let mine = |night: &Night<'_>, job: &PlannedJob| night.plan.points[job.slot.point].ids.device == self.device.id;
         let mut jobs = self.night.jobs();
         jobs.retain(|job| mine(self.night, job) && self.night.options.concerns(&self.night.plan, job));
@@ -386,15 +401,15 @@ impl DeviceNight<'_, '_> {
             engine: welcome.engine.clone(),
             files: inspected.files,
         };
-        durable::create_dir(&self.night.results.dir.join(index::DEVICES))?;
-        self.night.write_json(&format!("{}/{id}.json", index::DEVICES), &report)?;
         self.night.reports.insert(id.clone(), report);
+        self.night.write_report(id)?;
         self.night.write_plan()?;
         Ok(())
     }
 
     /// What an earlier controller left: sealed results are collected, a running job is waited for.
     fn collect_spool(&mut self) -> Result<(), Stop> {
+        let mut others: BTreeMap<String, usize> = BTreeMap::new();
         for entry in self.session.list()? {
             let run_id = entry.run_id;
             let manifest: Manifest = match serde_json::from_value(entry.manifest) {
@@ -406,6 +421,10 @@ impl DeviceNight<'_, '_> {
                     continue;
                 }
             };
+            if manifest.results_id != self.night.constants.results_id {
+                *others.entry(manifest.campaign).or_insert(0usize) += 1;
+                continue;
+            }
             let (label, repetition) = (manifest.label.clone(), manifest.repetition);
             let (bytes, sha256) = match entry.state {
                 RunState::Sealed { bytes, sha256 } => (bytes, sha256),
@@ -414,7 +433,7 @@ impl DeviceNight<'_, '_> {
                     let ended = match self.session.attach(&run_id)? {
                         RunState::Sealed { bytes, sha256 } => Ended::Sealed { bytes, sha256 },
                         RunState::Lost { reason } => Ended::Lost { reason },
-                        RunState::Running { .. } => self.wait(&run_id, ATTACHED_DEADLINE)?,
+                        RunState::Running { .. } => self.follow(&run_id, &manifest.job_id, ATTACHED_DEADLINE)?,
                     };
                     match ended {
                         Ended::Sealed { bytes, sha256 } => (bytes, sha256),
@@ -429,28 +448,41 @@ impl DeviceNight<'_, '_> {
                     continue;
                 }
             };
+            self.night.summary.collected += 1;
             self.night.emit(Event::Collected { run_id: run_id.clone(), label, repetition });
             self.store(&run_id, bytes, &sha256, manifest)?;
+        }
+        for (campaign, n) in others {
+            let device = &self.device.id;
+            let message = format!("device `{device}` keeps {n} results of campaign `{campaign}` until a `run` of that campaign collects them");
+            self.night.emit(Event::Warning { message });
         }
         Ok(())
     }
 
+    /// Wait for a run; should we leave before it ends, the summary says so.
+    fn follow(&mut self, run_id: &str, job_id: &str, deadline: Duration) -> Result<Ended, Stop> {
+        self.night.left_running = Some(job_id.to_owned());
+        let ended = self.wait(run_id, deadline)?;
+        self.night.left_running = None;
+        Ok(ended)
+    }
+
     fn lost(&mut self, run_id: &str, label: String, repetition: u32, why: String) -> Result<(), Stop> {
         self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, repetition, why });
-        Ok(self.session.forget(run_id, "")?)
+        match self.session.forget(run_id, "") {
+            Err(e) if !e.is_unknown_run() => Err(e.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Run one job to its record.
     fn run(&mut self, job: &PlannedJob) -> Result<(), Stop> {
         let point = self.night.plan.points[job.slot.point].clone();
         let answers = self.night.reports.get(&self.device.id).map(|r| r.files.clone()).unwrap_or_default();
-        let Some(mut manifest) = manifest::manifest(&self.night.constants, job, &point, &answers) else { return Ok(()) };
-        if job.state.is_answered() {
-            // Asked for again: it counts on from the record that is there.
-            manifest.attempt = 0;
-        }
-        let spec = manifest::spec(&point, &manifest);
-        let deadline = Duration::from_millis(manifest::deadline_ms(&spec, point.settings.warmup));
+        let Some(manifest) = manifest::manifest(&self.night.constants, job, &point, &answers) else { return Ok(()) };
+        let spec = manifest::spec(&point, &manifest, &answers);
+        let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         for _ in 0..MOST_STARTS {
             let run_id = uuid::Uuid::now_v7().to_string();
             self.night.emit(Event::Started {
@@ -465,8 +497,11 @@ impl DeviceNight<'_, '_> {
             self.night.check()?;
             let as_json = serde_json::to_value(&manifest).map_err(|e| RunError::Io { what: "write a manifest", source: e.into() });
             let start = Start { run_id: run_id.clone(), manifest: as_json.map_err(Stop::Fatal)?, spec: spec.clone() };
-            self.start(start)?;
-            match self.wait(&run_id, deadline)? {
+            let ended = match self.start(start)? {
+                Some(ended) => ended,
+                None => self.follow(&run_id, &job.id, deadline)?,
+            };
+            match ended {
                 Ended::Sealed { bytes, sha256 } => {
                     self.store(&run_id, bytes, &sha256, manifest)?;
                     self.night.summary.ran += 1;
@@ -480,17 +515,27 @@ impl DeviceNight<'_, '_> {
         Err(DeviceError::NoAnswer { device: self.device.id.clone(), reason }.into())
     }
 
-    /// Starting is idempotent, so a link that is lost in between costs a reconnect and nothing else.
-    fn start(&mut self, start: Start) -> Result<(), Stop> {
+    /// Starting is idempotent, so a link that is lost in between costs a reconnect and nothing else. `Some` = it has been started before
+    /// the link was lost, and has ended since.
+    fn start(&mut self, start: Start) -> Result<Option<Ended>, Stop> {
         match self.session.start(start.clone()) {
             Err(DeviceError::LinkLost { reason, .. }) => {
                 self.reconnect(&reason)?;
-                Ok(self.session.start(start)?)
+                let run_id = start.run_id.clone();
+                self.session.start(start)?;
+                Ok(super::watch::ended(self.session.attach(&run_id)?))
             }
-            Err(DeviceError::Refused { device, failure }) if matches!(*failure, Failure::Busy { .. }) => {
-                Err(DeviceError::Refused { device, failure }.into())
-            }
-            other => Ok(other?),
+            other => Ok(other.map(|()| None)?),
+        }
+    }
+
+    /// Libraries that a run had mapped are files of its point from now on.
+    fn learn_libraries(&mut self, result: &RunResult, manifest: &Manifest) {
+        let Some(report) = self.night.reports.get_mut(&self.device.id) else { return };
+        for library in assemble::libraries(result, manifest) {
+            let query = files::library(&library.file.path, &manifest.base);
+            let fact = result.mapped.iter().find(|fact| fact.sha256 == library.file.sha256);
+            report.files.insert(query.key, FileAnswer::Found(fact.cloned().into_iter().collect()));
         }
     }
 
@@ -504,6 +549,7 @@ impl DeviceNight<'_, '_> {
             let planned = crate::plan::identity::point_identity(&manifest.identity);
             let earlier = |e: &&Entry| e.point_identity == planned && e.repetition != manifest.repetition && e.status == Status::Ok;
             let digest = self.night.scan.entries.iter().filter(earlier).find_map(|e| e.output_digest.clone());
+            self.learn_libraries(&result, &manifest);
             let record = assemble::record(result, manifest, &self.night.results.id.salt, digest.as_deref());
             let entry = write::write(&self.night.results.dir, record.clone())?;
             self.night.scan.entries.retain(|e| e.path != entry.path);

@@ -88,7 +88,10 @@ impl DeviceNight<'_, '_> {
     /// Reconnect and follow the run again; `Some` if it has ended meanwhile.
     fn come_back(&mut self, run_id: &str, reason: &str) -> Result<Option<Ended>, Stop> {
         self.reconnect(reason)?;
-        Ok(ended(self.session.attach(run_id)?))
+        match self.session.attach(run_id) {
+            Err(e) if e.is_unknown_run() => Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into() })),
+            state => Ok(ended(state?)),
+        }
     }
 
     /// A new connection to the same keeper, or to a new one where it is gone.
@@ -109,7 +112,7 @@ impl DeviceNight<'_, '_> {
     }
 }
 
-fn ended(state: RunState) -> Option<Ended> {
+pub(super) fn ended(state: RunState) -> Option<Ended> {
     match state {
         RunState::Running { .. } => None,
         RunState::Sealed { bytes, sha256 } => Some(Ended::Sealed { bytes, sha256 }),

@@ -59,7 +59,8 @@ impl Entry {
     /// It was repeated, and its file renamed to `….attempt<k>.json`.
     #[must_use]
     pub fn is_earlier_attempt(&self) -> bool {
-        self.path.contains(".attempt")
+        // Of the file's name: a point's directory may well be called that.
+        self.path.rsplit('/').next().is_some_and(|name| name.contains(".attempt"))
     }
 }
 

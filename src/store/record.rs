@@ -54,6 +54,14 @@ pub struct Record {
     pub producer: Producer,
 }
 
+impl Record {
+    /// Does it answer its job for good? One that is not `ok`, or invalid, is repeated by the next `run` and kept as an attempt.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.status == Status::Ok && self.validity != Validity::Invalid
+    }
+}
+
 /// What this record answers and where it stands in the night.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

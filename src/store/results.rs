@@ -79,7 +79,9 @@ pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
     let path = dir.join(ID_FILE);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::NotResults { path: dir.to_owned() }),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+            return Err(StoreError::NotResults { path: dir.to_owned() });
+        }
         Err(e) => return Err(io_error("read", &path)(e)),
     };
     serde_json::from_slice(&bytes).map_err(|e| StoreError::Damaged { path, reason: e.to_string() })

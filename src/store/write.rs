@@ -47,10 +47,11 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
     };
     match seal::open(&bytes) {
         Ok(old) if old.ids.run_id == run_id => return Ok(false),
-        Ok(old) if old.status == super::record::Status::Ok => supersede(results, path, &old)?,
+        Ok(old) if old.answers() => supersede(results, path, &old)?,
         Ok(old) => {
-            let name = path.with_extension(format!("attempt{}.json", old.ids.attempt));
-            durable::rename(path, &name, Existing::Keep).map_err(io_error("rename", path))?;
+            // Its own number, or the next one that no file has: a name is never a reason to lose a result.
+            let name = (old.ids.attempt..).map(|k| path.with_extension(format!("attempt{k}.json"))).find(|name| !name.exists());
+            durable::rename(path, &name.unwrap_or_default(), Existing::Keep).map_err(io_error("rename", path))?;
         }
         Err(_) => {
             let dir = results.join(SUPERSEDED);

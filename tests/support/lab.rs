@@ -120,8 +120,7 @@ impl Lab {
     pub fn processes(&self) -> Vec<i32> {
         let marker = self.dir.path().to_string_lossy().into_owned().into_bytes();
         let pids = fs::read_dir("/proc").expect("/proc").flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| env.windows(marker.len()).any(|w| w == marker)))
-            .collect()
+        pids.filter(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| env.windows(marker.len()).any(|w| w == marker))).collect()
     }
 
     /// Pids of the lab whose command line contains a text, such as `keep` or `init`.

@@ -2,7 +2,7 @@
 //!
 //! Looked at right after the start and then ever more rarely: a look costs a fraction of a millisecond per process.
 
-use crate::contain::descendants;
+use crate::processes::descendants;
 use crate::sys;
 use std::collections::BTreeSet;
 use std::fs::{self, File};

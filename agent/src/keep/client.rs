@@ -1,9 +1,10 @@
 //! Connections to the keeper: accepts them, answers requests, notices when nobody is there any more.
 
+use super::outgoing::{self, Outgoing};
 use super::{Client, Current, Introduction, Keeper, LINGER_NS, SOCKET_NAME, execute, lease::Lease};
 use crate::{inspect, sampler, spool, sys, task};
 use isotherm_wire::PROTOCOL_VERSION;
-use isotherm_wire::codec::{MAX_CHUNK_BYTES, read_frame, write_bytes, write_message};
+use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
 use isotherm_wire::session::{Call, Engine, Failure, FromAgent, Hello, Phase, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use std::fs::File;
@@ -11,26 +12,26 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A client that doesn't take a frame for this long is dropped.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Who connects says hello within this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a connection that could not be accepted, ns: there are no descriptors left, say.
+const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 
 /// Serve clients until a controller ends the session, or nobody has come for the linger time. Then the lease is given back.
 pub fn accept_loop(keeper: &Arc<Keeper>, listener: &UnixListener, mut wakened: &File, lease: Lease) {
-    let linger_ns = std::env::var("ISOTHERM_LINGER_MS").ok().and_then(|ms| ms.parse::<u64>().ok()).map_or(LINGER_NS, |ms| ms * 1_000_000);
+    let linger_ns = std::env::var("ISOTHERM_LINGER_MS").ok().and_then(|ms| ms.parse::<u64>().ok()).map_or(LINGER_NS, sys::limit_ns);
     let reply_to = loop {
         let wait = {
-            let state = keeper.state();
-            if state.ended_by.is_some() {
-                break state.ended_by;
-            }
+            let mut state = keeper.state();
             let idle = state.clients.is_empty() && state.current.is_none();
             let left = (state.idle_since_ns + linger_ns).saturating_sub(sys::boottime_ns());
-            if idle && left == 0 {
-                break None;
+            state.closing |= idle && left == 0;
+            if state.closing {
+                break state.ended_by;
             }
             idle.then_some(left)
         };
@@ -38,48 +39,75 @@ pub fn accept_loop(keeper: &Arc<Keeper>, listener: &UnixListener, mut wakened: &
         if ready[1] {
             let _ = wakened.read(&mut [0; 64]);
         }
-        if ready[0]
-            && let Ok((stream, _)) = listener.accept()
-        {
-            let keeper = Arc::clone(keeper);
-            // Without a thread the client is dropped and comes again.
-            let _ = thread::Builder::new().name("client".into()).spawn(move || serve(&keeper, stream));
+        if ready[0] {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let keeper = Arc::clone(keeper);
+                    // Without a thread the client is dropped and comes again.
+                    let _ = thread::Builder::new().name("client".into()).spawn(move || serve(&keeper, stream));
+                }
+                Err(_) => _ = sys::poll_readable(&[], Some(ACCEPT_AGAIN_NS)),
+            }
         }
     };
     let _ = std::fs::remove_file(keeper.dirs.path.join(SOCKET_NAME));
     keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner).save();
     lease.give_back();
-    if let Some((client, id)) = reply_to
-        && let Some(client) = keeper.state().clients.get(&client)
-    {
-        let _ = send(&client.stream, &FromAgent::Reply { id, reply: Reply::Ended });
+    if let Some((client, id)) = reply_to {
+        let client = keeper.state().clients.get(&client).map(|c| c.outgoing.clone());
+        if let Some(client) = client {
+            client.answer(FromAgent::Reply { id, reply: Reply::Ended }, None);
+            outgoing::flush(&[client]);
+        }
     }
-}
-
-fn send(stream: &Mutex<UnixStream>, message: &FromAgent) -> io::Result<()> {
-    write_message(&mut *stream.lock().unwrap_or_else(PoisonError::into_inner), message)
 }
 
 fn serve(keeper: &Arc<Keeper>, stream: UnixStream) {
     let Ok(mut reader) = stream.try_clone() else { return };
-    let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let stream = Arc::new(Mutex::new(stream));
+    let _ = reader.set_read_timeout(Some(HELLO_TIMEOUT));
     let introduction = read_frame(&mut reader).ok().flatten().and_then(|frame| frame.message::<Introduction>().ok());
     let Some(Introduction { call: Call { id, request: Request::Hello(hello) }, keeper_is_new }) = introduction else { return };
+    let _ = reader.set_read_timeout(None);
+    let Ok(outgoing) = Outgoing::start(stream) else { return };
     let reply = welcome(keeper, &hello, keeper_is_new);
-    let refused = matches!(reply, Reply::Failed(_));
-    if send(&stream, &FromAgent::Reply { id, reply }).is_err() || refused {
-        return;
+    if let refused @ Reply::Failed(_) = reply {
+        outgoing.answer(FromAgent::Reply { id, reply: refused }, None);
+        return outgoing::flush(&[outgoing]);
     }
+    // A client before it is answered: who has been welcomed doesn't meet a keeper that has just decided to exit.
     let number = {
         let mut state = keeper.state();
+        if state.closing {
+            return;
+        }
         state.next_client += 1;
         let number = state.next_client;
-        state.clients.insert(number, Client { stream: Arc::clone(&stream), follows: None });
+        state.clients.insert(number, Client { outgoing: outgoing.clone(), follows: None });
         number
     };
-    while let Ok(Some(frame)) = read_frame(&mut reader) {
-        let Ok(Call { id, request }) = frame.message() else { break };
+    if outgoing.answer(FromAgent::Reply { id, reply }, None) {
+        converse(keeper, number, &mut reader, &outgoing);
+    }
+    let mut state = keeper.state();
+    state.clients.remove(&number);
+    state.idle_since_ns = sys::boottime_ns();
+    drop(state);
+    wake(keeper);
+}
+
+/// Answer requests until the client goes, or says what is no message.
+fn converse(keeper: &Arc<Keeper>, number: u64, reader: &mut UnixStream, outgoing: &Outgoing) {
+    while let Ok(Some(frame)) = read_frame(reader) {
+        let (id, request) = match frame.message() {
+            Ok(Call { id, request }) => (id, request),
+            Err(e) => match id_of(&frame) {
+                // Of a newer controller, say: it learns that this can't be had here and goes on.
+                Some(id) if outgoing.answer(FromAgent::Reply { id, reply: Reply::Failed(Failure::Other { message: e.to_string() }) }, None) => {
+                    continue;
+                }
+                _ => return,
+            },
+        };
         let (reply, chunk) = match request {
             Request::Collect { run_id, offset } => collect(keeper, &run_id, offset),
             Request::End => match end(keeper, number, id) {
@@ -88,17 +116,18 @@ fn serve(keeper: &Arc<Keeper>, stream: UnixStream) {
             },
             request => (answer(keeper, number, request).unwrap_or_else(Reply::Failed), None),
         };
-        let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = write_message(&mut *stream, &FromAgent::Reply { id, reply });
-        if sent.and_then(|()| chunk.map_or(Ok(()), |c| write_bytes(&mut *stream, &c))).is_err() {
-            break;
+        if !outgoing.answer(FromAgent::Reply { id, reply }, chunk) {
+            return;
         }
     }
-    let mut state = keeper.state();
-    state.clients.remove(&number);
-    state.idle_since_ns = sys::boottime_ns();
-    drop(state);
-    wake(keeper);
+}
+
+/// Id of a request that is not understood.
+fn id_of(frame: &Frame) -> Option<u64> {
+    match frame {
+        Frame::Json(payload) => serde_json::from_slice::<serde_json::Value>(payload).ok()?.get("id")?.as_u64(),
+        Frame::Bytes(_) => None,
+    }
 }
 
 fn wake(keeper: &Keeper) {
@@ -129,7 +158,7 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
         Request::Inspect(request) => Ok(Reply::Inspected(Box::new(inspect(keeper, &request)))),
         Request::List => {
             let entries = keeper.spool.entries().map_err(other)?;
-            let entry = |e: spool::Entry| SpoolEntry { state: run_state(keeper, &e), run_id: e.run.run_id, manifest: e.run.manifest };
+            let entry = |e: spool::Entry| SpoolEntry { state: run_state(keeper, &e.run.run_id), run_id: e.run.run_id, manifest: e.run.manifest };
             Ok(Reply::Listed(entries.into_iter().map(entry).collect()))
         }
         Request::Start(start) => begin(keeper, client, start).map(|()| Reply::Started),
@@ -138,16 +167,17 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
             if let Some(client) = keeper.state().clients.get_mut(&client) {
                 client.follows = Some(run_id.clone());
             }
-            let entry = keeper.spool.entry(&run_id).ok_or(Failure::UnknownRun { run_id })?;
-            Ok(Reply::Attached(run_state(keeper, &entry)))
+            keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
+            Ok(Reply::Attached(run_state(keeper, &run_id)))
         }
         Request::Forget { run_id, sha256 } => {
-            let entry = keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
-            if let RunState::Running { .. } = run_state(keeper, &entry) {
-                return Err(Failure::NotSealed { run_id });
-            }
-            // A lost run has no result, so nothing to compare with: its digest is the empty text.
-            let expected = entry.sealed.map(|(_, sha256)| sha256).unwrap_or_default();
+            keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
+            let expected = match run_state(keeper, &run_id) {
+                RunState::Running { .. } => return Err(Failure::NotSealed { run_id }),
+                RunState::Sealed { sha256, .. } => sha256,
+                // A lost run has no result, so nothing to compare with: its digest is the empty text.
+                RunState::Lost { .. } => String::new(),
+            };
             if expected != sha256 {
                 return Err(Failure::DigestDiffers { expected, got: sha256 });
             }
@@ -155,14 +185,14 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
             Ok(Reply::Forgotten)
         }
         Request::Cancel { run_id } => {
-            let mut state = keeper.state();
-            match &mut state.current {
+            let state = keeper.state();
+            match &state.current {
                 Some(current) if current.run_id == run_id => {
-                    current.cancelled = true;
                     let _ = (&current.cancel).write_all(&[0]);
-                    keeper.changed.notify_all();
                     Ok(Reply::Cancelled)
                 }
+                // It has just ended by itself, and who asks will be told so.
+                _ if keeper.spool.entry(&run_id).is_some() => Ok(Reply::Cancelled),
                 _ => Err(Failure::UnknownRun { run_id }),
             }
         }
@@ -179,27 +209,28 @@ fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
     Inspected { machine: inspect::machine::inspect(Path::new("/"), &keeper.containment), files, snapshot }
 }
 
-fn run_state(keeper: &Keeper, entry: &spool::Entry) -> RunState {
-    let state = keeper.state();
-    match (&entry.sealed, &state.current) {
-        (Some((bytes, sha256)), _) => RunState::Sealed { bytes: *bytes, sha256: sha256.clone() },
-        (None, Some(current)) if current.run_id == entry.run.run_id => RunState::Running { phase: current.phase },
-        _ => RunState::Lost {
-            reason: state
-                .unsealed
-                .get(&entry.run.run_id)
-                .map_or_else(|| "its keeper ended before it did".into(), |why| format!("its result could not be written: {why}")),
+fn run_state(keeper: &Keeper, run_id: &str) -> RunState {
+    let unsealed = {
+        let state = keeper.state();
+        match &state.current {
+            // Also while its result is being sealed: the event that says so is still to come.
+            Some(current) if current.run_id == run_id => return RunState::Running { phase: current.phase },
+            _ => state.unsealed.get(run_id).cloned(),
+        }
+    };
+    // Looked at last: a run is sealed before it stops being the current one.
+    match keeper.spool.entry(run_id).and_then(|entry| entry.sealed) {
+        Some((bytes, sha256)) => RunState::Sealed { bytes, sha256 },
+        None => RunState::Lost {
+            reason: unsealed.map_or_else(|| "its keeper ended before it did".into(), |why| format!("its result could not be written: {why}")),
         },
     }
 }
 
 fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure> {
     let mut state = keeper.state();
-    if let Some(reason) = &state.quarantined {
-        return Err(Failure::Quarantined { reason: reason.clone() });
-    }
-    if let Some(client) = state.clients.get_mut(&client) {
-        client.follows = Some(start.run_id.clone());
+    if state.closing {
+        return Err(about_to_exit());
     }
     let task_sha256 = spool::task_sha256(&start);
     let known = match (&state.current, keeper.spool.entry(&start.run_id)) {
@@ -208,10 +239,16 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
         (Some(current), None) => return Err(Failure::Busy { run_id: current.run_id.clone() }),
         (None, None) => None,
     };
-    match known {
-        Some(sha256) if sha256 == task_sha256 => return Ok(()),
-        Some(_) => return Err(Failure::RunDiffers { run_id: start.run_id }),
-        None => {}
+    match &known {
+        Some(sha256) if *sha256 != task_sha256 => return Err(Failure::RunDiffers { run_id: start.run_id }),
+        None if state.quarantined.is_some() => return Err(Failure::Quarantined { reason: state.quarantined.clone().unwrap_or_default() }),
+        _ => {}
+    }
+    if let Some(client) = state.clients.get_mut(&client) {
+        client.follows = Some(start.run_id.clone());
+    }
+    if known.is_some() {
+        return Ok(());
     }
     keeper.spool.begin(&start).map_err(|e| Failure::StateDirectory {
         path: keeper.dirs.spool().display().to_string(),
@@ -219,7 +256,7 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
         hint: "free space there, or set `state_dir` of the device".into(),
     })?;
     let (cancelled, cancel) = sys::pipe().map_err(|e| Failure::Other { message: e.to_string() })?;
-    state.current = Some(Current { run_id: start.run_id.clone(), task_sha256, phase: Phase::Settle, cancel, cancelled: false });
+    state.current = Some(Current { run_id: start.run_id.clone(), task_sha256, phase: Phase::Settle, cancel });
     drop(state);
     let for_thread = Arc::clone(keeper);
     let spawned = thread::Builder::new().name("run".into()).spawn(move || {
@@ -248,11 +285,19 @@ fn collect(keeper: &Keeper, run_id: &str, offset: u64) -> (Reply, Option<Vec<u8>
 
 fn end(keeper: &Keeper, client: u64, id: u64) -> Result<(), Failure> {
     let mut state = keeper.state();
+    if state.closing {
+        return Err(about_to_exit());
+    }
     if let Some(current) = &state.current {
         return Err(Failure::Busy { run_id: current.run_id.clone() });
     }
+    state.closing = true;
     state.ended_by = Some((client, id));
     drop(state);
     wake(keeper);
     Ok(())
+}
+
+fn about_to_exit() -> Failure {
+    Failure::Other { message: "the keeper is about to exit".into() }
 }

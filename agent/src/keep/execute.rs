@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
     fn settle(&mut self) -> Result<(), Outcome> {
         self.keeper.enter(&self.start.run_id, Phase::Settle);
         self.result.times.settle_start_ns = Some(sys::monotonic_ns());
-        let until = sys::boottime_ns() + self.spec.settle_ms * 1_000_000;
+        let until = sys::boottime_ns() + sys::limit_ns(self.spec.settle_ms);
         loop {
             let left = until.saturating_sub(sys::boottime_ns());
             if sys::poll_readable(&[self.cancelled.as_raw_fd()], Some(left))[0] {
@@ -180,6 +180,10 @@ impl<'a> Run<'a> {
                 stderr,
             });
             match outcome {
+                // The measured invocation would run beside it.
+                _ if !ended.survivors.is_empty() => {
+                    return Err(Outcome::AgentError { message: format!("a process of warm-up {} can't be ended", index + 1) });
+                }
                 _ if well => {}
                 Outcome::Exited { wait_status } => return Err(Outcome::WarmupFailed { index, wait_status: Some(wait_status) }),
                 Outcome::TimedOut { .. } => return Err(Outcome::WarmupFailed { index, wait_status: None }),
@@ -222,7 +226,7 @@ impl<'a> Run<'a> {
             grace_ms: self.spec.grace_ms,
             cgroup: cgroup.as_ref().map(|c| c.display().to_string()),
         };
-        let deadline = Deadline { timeout_ns: self.spec.timeout_ms * 1_000_000, grace_ns: self.spec.grace_ms * 1_000_000 };
+        let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
         let mut watcher = None;
         let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |init| {
             watcher = inspect::mapped::Watcher::start(init).ok();

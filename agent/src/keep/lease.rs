@@ -8,6 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 const NAME: &str = "isotherm-lease";
+/// Who holds the lease says so within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after an asker who could not be accepted: there are no descriptors left, say.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Gives the lease another name: for several devices that share one network namespace, and for tests beside each other.
 pub const NAME_VARIABLE: &str = "ISOTHERM_LEASE";
 
@@ -28,7 +32,10 @@ pub fn take(holder: &Holder) -> Result<Lease, Refused> {
     let address = SocketAddr::from_abstract_name(name.as_bytes()).map_err(Refused::Failed)?;
     let listener = match UnixListener::bind_addr(&address) {
         Ok(listener) => listener,
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => return Err(who_holds(&address).map_or_else(Refused::Failed, Refused::Held)),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            let no_keeper = |e| Refused::Failed(io::Error::other(format!("something that is no keeper of isotherm holds the socket @{name}: {e}")));
+            return Err(who_holds(address).map_or_else(no_keeper, Refused::Held));
+        }
         Err(e) => return Err(Refused::Failed(e)),
     };
     let line = serde_json::to_string(holder).map_err(|e| Refused::Failed(e.into()))? + "\n";
@@ -36,21 +43,32 @@ pub fn take(holder: &Holder) -> Result<Lease, Refused> {
     let answering = thread::Builder::new()
         .name("lease".into())
         .spawn(move || {
-            while let Ok((mut asker, _)) = answer.accept() {
-                let _ = asker.set_write_timeout(Some(Duration::from_secs(1)));
-                let _ = asker.write_all(line.as_bytes());
+            loop {
+                match answer.accept() {
+                    Ok((mut asker, _)) => {
+                        let _ = asker.set_write_timeout(Some(Duration::from_secs(1)));
+                        let _ = asker.write_all(line.as_bytes());
+                    }
+                    // Shut down: it has been given back.
+                    Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
+                    Err(_) => thread::sleep(ACCEPT_AGAIN),
+                }
             }
         })
         .map_err(Refused::Failed)?;
     Ok(Lease { listener, answering })
 }
 
-fn who_holds(address: &SocketAddr) -> io::Result<Holder> {
-    let mut line = String::new();
-    let stream = UnixStream::connect_addr(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.take(64 << 10).read_to_string(&mut line)?;
-    serde_json::from_str(&line).map_err(|e| io::Error::other(format!("the holder's answer was not understood: {e}")))
+/// On a thread of its own: what holds the name may be anything, and may accept nobody or go on for ever.
+fn who_holds(address: SocketAddr) -> io::Result<Holder> {
+    let ask = move || -> io::Result<Holder> {
+        let mut line = Vec::new();
+        UnixStream::connect_addr(&address)?.take(64 << 10).read_to_end(&mut line)?;
+        serde_json::from_slice(&line).map_err(|e| io::Error::other(format!("its answer is not understood: {e}")))
+    };
+    let (told, answer) = std::sync::mpsc::channel();
+    thread::Builder::new().name("asking".into()).spawn(move || told.send(ask()))?;
+    answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| Err(io::Error::other("it does not answer")))
 }
 
 impl Lease {

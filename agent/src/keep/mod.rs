@@ -5,14 +5,16 @@
 mod client;
 mod execute;
 mod lease;
+mod outgoing;
 
 use crate::inspect::files::HashCache;
 use crate::spool::Spool;
-use crate::{capture, contain, dirs, sys};
+use crate::{capture, contain, dirs, processes, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::ContainmentCapability;
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, Holder, Phase};
+use outgoing::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -20,7 +22,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Name of the keeper's socket in the state directory.
 pub const SOCKET_NAME: &str = "keeper.sock";
@@ -57,7 +59,6 @@ struct Keeper {
     holder: Holder,
     hashes: Mutex<HashCache>,
     state: Mutex<State>,
-    changed: Condvar,
     /// Written to when the accept loop has to look at the state.
     wake: File,
 }
@@ -71,6 +72,8 @@ struct State {
     /// Runs that ended and could not be sealed: in words.
     unsealed: HashMap<String, String>,
     quarantined: Option<String>,
+    /// The keeper is about to exit: nobody is taken in and nothing is started any more.
+    closing: bool,
     /// A controller ended the session; the number of the client that waits for the reply, and its request's id.
     ended_by: Option<(u64, u64)>,
     idle_since_ns: u64,
@@ -83,11 +86,10 @@ struct Current {
     phase: Phase,
     /// Readable for the run's thread once somebody cancels it.
     cancel: File,
-    cancelled: bool,
 }
 
 struct Client {
-    stream: Arc<Mutex<UnixStream>>,
+    outgoing: Outgoing,
     follows: Option<String>,
 }
 
@@ -96,14 +98,10 @@ impl Keeper {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Tell those who follow this run. A client that doesn't read is dropped, not waited for.
+    /// Tell those who follow this run, without waiting for anybody.
     fn tell(&self, run_id: &str, event: Event) {
-        let streams: Vec<_> = self.state().clients.values().filter(|c| c.follows.as_deref() == Some(run_id)).map(|c| Arc::clone(&c.stream)).collect();
-        for stream in streams {
-            let mut stream = stream.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if write_message(&mut *stream, &FromAgent::Event(event.clone())).is_err() {
-                let _ = stream.shutdown(std::net::Shutdown::Both);
-            }
+        for client in self.state().clients.values().filter(|c| c.follows.as_deref() == Some(run_id)) {
+            client.outgoing.tell(FromAgent::Event(event.clone()));
         }
     }
 
@@ -112,6 +110,11 @@ impl Keeper {
             current.phase = phase;
         }
         self.tell(run_id, Event::Phase { run_id: run_id.to_owned(), phase });
+        if phase == Phase::Measure {
+            // The window is quiet: what is on its way to those who read is gone before it begins.
+            let ways: Vec<Outgoing> = self.state().clients.values().map(|c| c.outgoing.clone()).collect();
+            outgoing::flush(&ways);
+        }
     }
 }
 
@@ -161,6 +164,8 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     sys::become_subreaper().map_err(|e| other("becoming subreaper", &e))?;
     let spool = Spool::new(dirs.spool());
     let quarantined = end_lost_runs(&spool).map_err(|e| other("reading the spool", &e))?;
+    // Of runs that were lost: nobody uses it any more.
+    let _ = std::fs::remove_dir_all(dirs.scratch());
     let containment = contain::trial();
     let exe = std::fs::read("/proc/self/exe").map_err(|e| other("reading our own executable", &e))?;
     let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256: capture::sha256_hex(&exe), target: sys::TARGET.into() };
@@ -175,7 +180,6 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
         containment,
         holder,
         state: Mutex::new(State { quarantined, idle_since_ns: sys::boottime_ns(), ..State::default() }),
-        changed: Condvar::new(),
         wake,
     };
     Ok((Arc::new(keeper), listener, wakened))
@@ -183,8 +187,10 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
 
 /// Runs without a result whose keeper is gone: end what is left of them. `Some` = something could not be ended.
 fn end_lost_runs(spool: &Spool) -> io::Result<Option<String>> {
+    spool.drop_unstarted()?;
     for entry in spool.entries()?.iter().filter(|e| e.sealed.is_none()) {
-        if let Err(pids) = contain::sweep(&entry.run.run_id) {
+        contain::end_cgroup(&entry.run.run_id);
+        if let Err(pids) = processes::sweep(&entry.run.run_id) {
             return Ok(Some(format!("processes {pids:?} of run {} can't be ended", entry.run.run_id)));
         }
     }

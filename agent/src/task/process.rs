@@ -1,6 +1,6 @@
 //! From a task to what is launched: argv, whole environment, working directory.
 
-use crate::contain::RUN_ID_VARIABLE;
+use crate::processes::RUN_ID_VARIABLE;
 use crate::{dirs, inspect::files::DEFAULT_PATH};
 use isotherm_wire::task::{InferTask, ProcessTask, RunSpec, Task};
 use std::collections::BTreeMap;
