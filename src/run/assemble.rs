@@ -5,8 +5,8 @@ use super::paths::Roots;
 use crate::backend::{self, ParseSpec, Reading};
 use crate::plan::identity::point_identity;
 use crate::store::record::{
-    BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Reason,
-    Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
+    BackendBlock, Context, DeviceBlock, DuringSummary, Identity, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream,
+    Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::inspect::FileFact;
@@ -43,22 +43,11 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let (reason, message) = failure.unzip();
 
     let roots = roots(&result, &manifest);
-    let mut files = manifest.files.clone();
-    files.extend(libraries(&result, &manifest));
-    for file in &mut files {
-        file.file.path = roots.token(&file.file.path);
-        file.name = roots.token(&file.name);
-    }
+    let (files, identity) = files_and_identity(&result, &manifest);
     let mut executed = result.executed.clone();
     executed.cwd = roots.token(&executed.cwd);
     executed.env.values_mut().for_each(|value| *value = roots.token(value));
     let model = manifest.model.map(|model| ModelBlock { path: roots.token(&model.path), ..model });
-    let mut identity = manifest.identity.clone();
-    if let Some(Value::Object(hashes)) = identity.facts.get_mut("files") {
-        for library in files.iter().filter(|f| f.role == RanRole::Library) {
-            hashes.insert(format!("library {}", library.file.path), json!(library.file.sha256));
-        }
-    }
     let time = time(&result, &reading);
     let mut machine = result.machine.clone();
     machine.hostname = pseudonym(salt, &machine.hostname);
@@ -141,7 +130,7 @@ fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, 
             let mut failure = reading.failure.take();
             if let Some(ModelBlock { sha256: None, id, path, .. }) = &manifest.model {
                 // Whatever ran, it was not this model: nothing is known of what it was.
-                let words = failure.take().map_or_else(|| format!("model `{id}` is not there: {path}"), |(_, words)| words);
+                let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
                 failure = Some((Reason::ModelMissing, words));
             }
             return (failure, reading);
@@ -227,12 +216,33 @@ fn roots(result: &RunResult, manifest: &Manifest) -> Roots {
     Roots::new(&manifest.base, state, home)
 }
 
-/// Mapped files that nothing else of the run names.
-pub fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator<Item = RanFile> + 'a {
+/// Files that ran, and the identity with the libraries among them.
+pub fn files_and_identity(result: &RunResult, manifest: &Manifest) -> (Vec<RanFile>, Identity) {
+    let roots = roots(result, manifest);
+    let mut files = manifest.files.clone();
+    files.extend(libraries(result, manifest));
+    for file in &mut files {
+        file.file.path = roots.token(&file.file.path);
+        file.name = roots.token(&file.name);
+    }
+    let mut identity = manifest.identity.clone();
+    if let Some(Value::Object(hashes)) = identity.facts.get_mut("files") {
+        for library in files.iter().filter(|f| f.role == RanRole::Library) {
+            hashes.insert(format!("library {}", library.file.path), json!(library.file.sha256));
+        }
+    }
+    (files, identity)
+}
+
+/// Mapped files that nothing else of the run names; without those that the run itself put into its scratch directory, which are gone
+/// with it and could never be compared.
+fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator<Item = RanFile> + 'a {
     let named =
         |file: &FileFact| manifest.files.iter().any(|f| f.file.path == file.path) || manifest.model.as_ref().is_some_and(|m| m.path == file.path);
     let library = |file: &FileFact| RanFile { role: RanRole::Library, name: file.path.clone(), file: file.clone() };
-    result.mapped.iter().filter(move |file| !named(file)).map(library)
+    let scratch = manifest.identity.spec.pointer("/env/TMPDIR").is_none().then(|| result.executed.env.get("TMPDIR")).flatten();
+    let passing = move |file: &FileFact| scratch.is_some_and(|dir| std::path::Path::new(&file.path).starts_with(dir));
+    result.mapped.iter().filter(move |file| !named(file) && !passing(file)).map(library)
 }
 
 fn time(result: &RunResult, reading: &Reading) -> Time {

@@ -14,7 +14,7 @@ use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Entry, Scan};
 use crate::store::journal::Journal;
 use crate::store::plan_file::{PLAN_VERSION, StoredPlan, StoredPoint};
-use crate::store::record::{Kind, Record, Status, Validity};
+use crate::store::record::{Kind, RanFile, RanRole, Record, Status, Validity};
 use crate::store::results::Results;
 use crate::store::{StoreError, seal, write};
 use indexmap::IndexMap;
@@ -530,12 +530,10 @@ impl DeviceNight<'_, '_> {
     }
 
     /// Libraries that a run had mapped are files of its point from now on.
-    fn learn_libraries(&mut self, result: &RunResult, manifest: &Manifest) {
+    fn learn_libraries(&mut self, ran: Vec<RanFile>, base: &str) {
         let Some(report) = self.night.reports.get_mut(&self.device.id) else { return };
-        for library in assemble::libraries(result, manifest) {
-            let query = files::library(&library.file.path, &manifest.base);
-            let fact = result.mapped.iter().find(|fact| fact.sha256 == library.file.sha256);
-            report.files.insert(query.key, FileAnswer::Found(fact.cloned().into_iter().collect()));
+        for library in ran.into_iter().filter(|file| file.role == RanRole::Library) {
+            report.files.insert(files::library(&library.file.path, base).key, FileAnswer::Found(vec![library.file]));
         }
     }
 
@@ -546,10 +544,11 @@ impl DeviceNight<'_, '_> {
             let result = self.session.collect(run_id, bytes, sha256)?;
             let result: RunResult =
                 serde_json::from_slice(&result).map_err(|e| DeviceError::Damaged { device, reason: format!("result of run {run_id}: {e}") })?;
-            let planned = crate::plan::identity::point_identity(&manifest.identity);
-            let earlier = |e: &&Entry| e.point_identity == planned && e.repetition != manifest.repetition && e.status == Status::Ok;
+            let (ran, identity) = assemble::files_and_identity(&result, &manifest);
+            let executed = crate::plan::identity::point_identity(&identity);
+            let earlier = |e: &&Entry| e.point_identity == executed && e.repetition != manifest.repetition && e.status == Status::Ok;
             let digest = self.night.scan.entries.iter().filter(earlier).find_map(|e| e.output_digest.clone());
-            self.learn_libraries(&result, &manifest);
+            self.learn_libraries(ran, &manifest.base);
             let record = assemble::record(result, manifest, &self.night.results.id.salt, digest.as_deref());
             let entry = write::write(&self.night.results.dir, record.clone())?;
             self.night.scan.entries.retain(|e| e.path != entry.path);
