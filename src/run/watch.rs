@@ -1,8 +1,8 @@
 //! Waiting for a run to end: its events, the user's signals, a lost link.
 
 use super::Stop;
+use super::device_night::DeviceNight;
 use super::event::Event;
-use super::night::DeviceNight;
 use super::signals::Stopping;
 use crate::device::{DeviceError, Happening, Session};
 use isotherm_wire::session::{Event as AgentEvent, Phase, RunState};
