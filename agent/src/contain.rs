@@ -268,15 +268,9 @@ fn conclude(init: &mut Child, ended: &mut Ended) {
     loop {
         // By its handle first, so that its status isn't taken for that of an orphan.
         gone = gone || !matches!(init.try_wait(), Ok(None));
-        while gone {
-            match sys::wait_any() {
-                sys::Waited::Reaped(..) => ended.ended += 1,
-                sys::Waited::NoneYet => break,
-                sys::Waited::NoChildren => {
-                    ended.drained_ns.get_or_insert(sys::monotonic_ns());
-                    return;
-                }
-            }
+        if gone && reap(&mut ended.ended) {
+            ended.drained_ns.get_or_insert(sys::monotonic_ns());
+            return;
         }
         if sys::boottime_ns() >= give_up_at {
             ended.survivors = processes::survivors();
@@ -286,6 +280,17 @@ fn conclude(init: &mut Child, ended: &mut Ended) {
             processes::kill_below_us();
         }
         sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
+    }
+}
+
+/// Take the status of every child that has ended, counting them; true once there is no child any more.
+fn reap(ended: &mut u32) -> bool {
+    loop {
+        match sys::wait_any() {
+            sys::Waited::Reaped(..) => *ended += 1,
+            sys::Waited::NoneYet => return false,
+            sys::Waited::NoChildren => return true,
+        }
     }
 }
 

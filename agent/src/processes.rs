@@ -109,6 +109,7 @@ pub fn sweep(run_id: &str) -> Result<u32, Vec<i32>> {
     // Whoever cleared its environment is known to `init` alone, which is ending it: only one that hangs is ended itself.
     let init_hangs_at = now + UNKILLABLE_NS / 2;
     let mut ended = BTreeSet::new();
+    let mut quiet_looks = 0;
     loop {
         let mut left = Vec::new();
         for pid in all().filter(|&pid| pid != own) {
@@ -124,7 +125,9 @@ pub fn sweep(run_id: &str) -> Result<u32, Vec<i32>> {
                 left.push(pid);
             }
         }
-        if left.is_empty() {
+        // A process in the middle of exec shows no environment for an instant: one look without any is not enough.
+        quiet_looks = if left.is_empty() { quiet_looks + 1 } else { 0 };
+        if quiet_looks == 2 {
             return Ok(ended.len() as u32);
         }
         if sys::boottime_ns() >= give_up_at {

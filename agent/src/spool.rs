@@ -42,10 +42,9 @@ impl Spool {
         Spool { dir }
     }
 
-    /// A run's directory; `None` for an id that isn't one, so that no request climbs out of the spool.
+    /// A run's directory; `None` for an id that isn't one.
     fn dir_of(&self, run_id: &str) -> Option<PathBuf> {
-        let fits = run_id.len() <= 64 && !run_id.is_empty() && run_id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-        fits.then(|| self.dir.join(run_id))
+        is_run_id(run_id).then(|| self.dir.join(run_id))
     }
 
     /// Note a run, durably, before it starts.
@@ -118,6 +117,11 @@ impl Spool {
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
+}
+
+/// Does this look like a UUID? So that no request climbs out of the spool.
+pub fn is_run_id(text: &str) -> bool {
+    text.len() <= 64 && !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
 /// Identifies the task of a run.

@@ -217,6 +217,13 @@ pub fn has_more(stream: &UnixStream) -> bool {
     unsafe { libc::recv(stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) > 0 }
 }
 
+/// Open a regular file for reading. Anything else is an error at once: a FIFO without a writer, say, would hold us for ever.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+}
+
 /// Read at offset 0 without moving the file's position; the number of bytes read.
 pub fn pread(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     use std::os::unix::fs::FileExt;

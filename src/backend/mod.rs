@@ -118,6 +118,7 @@ fn metric_of(samples: &[f64], unit: &str, better: Better, definition: &str) -> M
         definition: definition.into(),
         omitted_reason: None,
         samples: Vec::new(),
+        samples_sidecar: None,
     }
 }
 
@@ -132,6 +133,7 @@ fn omitted(unit: &str, better: Better, definition: &str, reason: String) -> Metr
         definition: definition.into(),
         omitted_reason: Some(reason),
         samples: Vec::new(),
+        samples_sidecar: None,
     }
 }
 

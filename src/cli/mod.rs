@@ -1,5 +1,13 @@
 //! The command line: takes argv, gives calls into the library and terminal output; must not know how anything is done.
 
+/// A line on stderr. One that can't be written, because whoever read it has gone, is no reason to end a night.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod plan;
 mod progress;
 mod results;
@@ -205,9 +213,9 @@ fn color(stream: &impl IsTerminal) -> bool {
 
 /// `error: …` and `hint: …` on stderr.
 fn complain(message: &str, hint: Option<&str>) {
-    eprintln!("error: {}", words::plain(message));
+    say!("error: {}", words::plain(message));
     if let Some(hint) = hint {
-        eprintln!("  hint: {}", words::plain(hint));
+        say!("  hint: {}", words::plain(hint));
     }
 }
 
@@ -216,12 +224,12 @@ fn campaign(file: &Path) -> Result<crate::config::model::Campaign, u8> {
     match crate::config::load(file) {
         Ok(campaign) => {
             for warning in &campaign.warnings {
-                eprint!("{warning}");
+                say!("{}", warning.trim_end());
             }
             Ok(campaign)
         }
         Err(errors) => {
-            eprint!("{}", errors.render(color(&std::io::stderr())));
+            say!("{}", errors.render(color(&std::io::stderr())).trim_end());
             Err(exit::USAGE)
         }
     }

@@ -62,7 +62,9 @@ fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
         Scan::default()
     };
     let reports = crate::run::stored_reports(&dir, campaign);
-    let mut jobs = diff::diff(&plan, &reports, &scan, &dir);
+    let identities = identity::of_points(&plan.points, &reports);
+    let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir };
+    let mut jobs = diff::diff(known);
     jobs.retain(|job| filter.takes(&plan, job));
     let view =
         View { campaign, plan: &plan, jobs: &jobs, scan: &scan, facts: reports.iter().map(|(id, r)| (id.as_str(), r.taken_at.as_str())).collect() };
@@ -163,7 +165,7 @@ impl View<'_> {
                 "position": job.position,
                 "state": job.state.name(),
                 "why": job.state.why(),
-                "point_identity": job.identity.as_ref().map(identity::point_identity),
+                "point_identity": job.identity.as_ref().map(|identified| &identified.hash),
             })
         };
         let document = json!({

@@ -63,13 +63,15 @@ impl Progress {
             Event::Attached { label, repetition, .. } => self.talk(&format!("  {} r{repetition} is still running: waiting for it", plain(label))),
             Event::Collected { label, repetition, .. } => self.talk(&format!("  {} r{repetition} ran meanwhile: collected", plain(label))),
             Event::RunLost { label, repetition, why, .. } => {
-                self.talk(&format!("  ! {} r{repetition} left no result ({}): it runs again", plain(label), plain(why)));
+                self.talk(&format!("  ! {} r{repetition} left no result: {}", plain(label), plain(why)));
             }
             Event::Started { device, label, repetition, .. } => {
                 self.started = Some(Instant::now());
                 self.current = format!("{device}: {} r{repetition}", plain(label));
                 self.draw("starting");
             }
+            // Nothing is drawn once the window has begun, so this has to do for it too.
+            Event::Phase { phase, .. } if *phase != "collecting" => self.draw(&format!("{phase}, then measuring")),
             Event::Phase { phase, .. } => self.draw(phase),
             Event::Finished(finished) => self.finished(finished),
             Event::Superseded { .. } => {}
@@ -138,24 +140,24 @@ impl Progress {
     /// Say something beside the data.
     fn talk(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| say!("{line}")),
+            None => say!("{line}"),
         }
     }
 
     fn summary(&self, summary: &Summary) {
         let Summary { jobs, ok, degraded, failed, pending, left_running, ran, collected, failures, .. } = summary;
         if *ran == 0 && *collected == 0 && ok == jobs {
-            eprintln!("nothing to do: all {} have a valid record", count(*jobs, "job"));
+            say!("nothing to do: {} with a valid record", count(*jobs, "job"));
         }
         let degraded = if *degraded > 0 { format!(" ({degraded} degraded)") } else { String::new() };
         let running = if *left_running > 0 { format!(" · {left_running} running on its device") } else { String::new() };
-        eprintln!("{}: {ok} ok{degraded} · {failed} failed · {pending} pending{running}   {}", count(*jobs, "job"), plain(&self.results));
+        say!("{}: {ok} ok{degraded} · {failed} failed · {pending} pending{running}   {}", count(*jobs, "job"), plain(&self.results));
         for failure in failures {
-            eprintln!("  failed   {}", plain(failure));
+            say!("  failed   {}", plain(failure));
         }
         if *ok > 0 {
-            eprintln!("next: isotherm report {}", plain(&self.results));
+            say!("next: isotherm report {}", plain(&self.results));
         }
     }
 }

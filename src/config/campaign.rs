@@ -143,8 +143,20 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
 
 fn local(slot: Slot<'_>, out: &mut Diagnostics) -> Local {
     let Some(fields) = slot.fields(&vocabulary::LOCAL, "local: {}", out) else { return Local::default() };
-    let mut text = |key: &str| fields.get(key).and_then(|slot| slot.some_text(out));
-    Local { bin_dir: text("bin_dir"), state_dir: text("state_dir") }
+    let mut directory = |key: &str| {
+        let slot = fields.get(key)?;
+        let place = slot.place;
+        let text = slot.some_text(out)?;
+        // It is used on the device, where there is no directory that it could be relative to.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._/+-".contains(c);
+        let fits = text.strip_prefix("~/").or_else(|| text.strip_prefix('/')).is_some_and(|rest| rest.chars().all(plain));
+        if !fits {
+            out.error(place, format!("{} is no directory that a device can be given", tick(&text)))
+                .hint("write an absolute path, or one that begins with `~/`; letters, digits and `._/+-` only");
+        }
+        fits.then_some(text)
+    };
+    Local { bin_dir: directory("bin_dir"), state_dir: directory("state_dir") }
 }
 
 fn device_variable(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Template> {

@@ -50,10 +50,14 @@ pub fn load(path: &Path) -> Result<Campaign, ConfigErrors> {
         return Err(errors(out, path, String::new()));
     }
     match String::from_utf8(bytes) {
-        Ok(source) => parse(&source, path).map(|mut campaign| {
+        Ok(source) => parse(&source, path).and_then(|mut campaign| {
             // As the agent names files: with links resolved.
             campaign.dir = std::fs::canonicalize(&campaign.dir).unwrap_or(campaign.dir);
-            campaign
+            if campaign.dir.to_str().is_none() {
+                out.file_error(format!("the path of {} is not UTF-8 text", path.display())).hint("move the campaign to a directory whose path is");
+                return Err(errors(out, path, campaign.source));
+            }
+            Ok(campaign)
         }),
         Err(error) => {
             let at = error.utf8_error().valid_up_to();

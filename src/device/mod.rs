@@ -45,7 +45,11 @@ impl DeviceError {
             DeviceError::Deploy { .. } => Some("set `bin_dir` of the device to a directory that may hold executables".into()),
             DeviceError::Refused { failure, .. } => match failure.as_ref() {
                 Failure::LeaseHeld(_) => {
-                    Some("wait until that campaign has ended, or end its controller; a device runs one campaign at a time".into())
+                    Some(
+                    "a device runs one campaign at a time: wait until that one has ended; if its controller is gone, run that campaign again to collect \
+                     what it left, or wait ten minutes"
+                        .into(),
+                )
                 }
                 Failure::StateDirectory { hint, .. } => Some(hint.clone()),
                 Failure::VersionMismatch { .. } => Some(
@@ -55,7 +59,10 @@ impl DeviceError {
                 Failure::Quarantined { .. } => Some("reboot the device, or end that process by hand".into()),
                 _ => None,
             },
-            _ => None,
+            DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } => {
+                Some("run again: what was running goes on or is kept on the device, and is collected first".into())
+            }
+            DeviceError::Damaged { .. } => None,
         }
     }
 }

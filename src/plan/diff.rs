@@ -1,14 +1,17 @@
 //! The difference between what a campaign wants and what is stored: which jobs have an answer, and why the others have none.
 
 use super::expand::{Plan, Point, job_key};
-use super::identity::{self, DeviceReport};
+use super::files;
+use super::identity::{self, DeviceReport, Identified};
 use crate::schedule::{self, Slot};
 use crate::store::index::{self, Entry, Scan};
-use crate::store::record::{Identity, Kind, PointIds, Status};
+use crate::store::record::{Kind, PointIds, Status};
 use crate::store::seal;
 use indexmap::IndexMap;
+use isotherm_wire::inspect::FileAnswer;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A job with its place in the night and what is stored for it.
 #[derive(Debug, Clone)]
@@ -20,7 +23,7 @@ pub struct PlannedJob {
     pub position: u32,
     pub state: JobState,
     /// `None` until the device has been asked.
-    pub identity: Option<Identity>,
+    pub identity: Option<Arc<Identified>>,
     /// Attempt number of the next run.
     pub attempt: u32,
     /// Records and earlier attempts of this job under another identity, relative to the results directory: superseded once there is a
@@ -87,15 +90,31 @@ impl JobState {
 /// Paths of all libraries that records of this directory say were mapped: `inspect` has to ask for them too.
 #[must_use]
 pub fn libraries(scan: &Scan) -> BTreeSet<String> {
-    scan.entries.iter().flat_map(|e| e.libraries.iter().cloned()).collect()
+    scan.entries.iter().flat_map(|e| e.libraries.keys().cloned()).collect()
 }
 
-/// Compare. `reports`: device id → what is known of it.
+/// What a comparison is made from.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub plan: &'a Plan,
+    /// Of the plan's points, see [`identity::of_points`].
+    pub identities: &'a [Option<Arc<Identified>>],
+    /// Device id → what is known of it.
+    pub reports: &'a BTreeMap<String, DeviceReport>,
+    pub scan: &'a Scan,
+    /// The results directory.
+    pub results: &'a Path,
+}
+
+type JobKey = (String, Kind, u32);
+
+/// Compare what is wanted with what is stored: every job in the order of the night.
 #[must_use]
-pub fn diff(plan: &Plan, reports: &BTreeMap<String, DeviceReport>, scan: &Scan, results: &Path) -> Vec<PlannedJob> {
-    let mut by_job: HashMap<(String, Kind, u32), Vec<&Entry>> = HashMap::new();
+pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
+    let Known { plan, identities, scan, .. } = known;
+    let mut by_job: HashMap<JobKey, Vec<&Entry>> = HashMap::new();
     let mut by_identity: HashMap<(&str, Kind, u32), Vec<&Entry>> = HashMap::new();
-    let mut earlier_by_job: HashMap<(String, Kind, u32), Vec<&Entry>> = HashMap::new();
+    let mut earlier_by_job: HashMap<JobKey, Vec<&Entry>> = HashMap::new();
     // The number after the highest of a file of an earlier attempt.
     let mut next_attempt: HashMap<(&str, Kind, u32), u32> = HashMap::new();
     for entry in &scan.entries {
@@ -109,98 +128,106 @@ pub fn diff(plan: &Plan, reports: &BTreeMap<String, DeviceReport>, scan: &Scan, 
             by_identity.entry(identity).or_default().push(entry);
         }
     }
-    let gone: HashMap<(String, u32), &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.repetition), e)).collect();
-    let mut known = Known { plan, reports, results, identities: HashMap::new() };
+    let gone: HashMap<JobKey, &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.kind, e.repetition), e)).collect();
     let kind = Kind::Timing;
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
         let point = &plan.points[slot.point];
-        let key = job_key(&point.ids);
-        let same_job = by_job.get(&(key.clone(), kind, slot.repetition)).map_or(&[][..], Vec::as_slice);
+        let key = (job_key(&point.ids), kind, slot.repetition);
+        let same_job = by_job.get(&key).map_or(&[][..], Vec::as_slice);
         let mut job = PlannedJob {
             id: job_id(point, kind, slot.repetition),
             slot,
             position: position as u32,
             state: JobState::New,
-            identity: None,
+            identity: identities[slot.point].clone(),
             attempt: 0,
             outdated: Vec::new(),
         };
-        let libraries: BTreeSet<String> = same_job.iter().flat_map(|e| e.libraries.iter().cloned()).collect();
-        let Some((identity, hash)) = known.identity(slot.point, &libraries) else {
-            job.state = JobState::Unknown { why: format!("device `{}` has not been asked about it yet", point.ids.device) };
-            job.outdated = Vec::new();
+        let Some(hash) = job.identity.as_ref().map(|i| i.hash.as_str()) else {
+            // Without any record of it there is nothing that could turn out to be an answer.
+            if !same_job.is_empty() {
+                job.state = JobState::Unknown { why: format!("device `{}` has not been asked about it yet", point.ids.device) };
+            }
             jobs.push(job);
             continue;
         };
-        // A record answers by its own libraries as they are now, so each is compared with what the point would be with just those.
-        let mut answer = by_identity.get(&(hash.as_str(), kind, slot.repetition)).and_then(|list| list.first().copied());
-        for entry in same_job {
-            let own: BTreeSet<String> = entry.libraries.iter().cloned().collect();
-            if answer.is_none() && known.identity(slot.point, &own).is_some_and(|(_, hash)| hash == entry.point_identity) {
-                answer = Some(entry);
-            }
-        }
-        let outdated: Vec<&&Entry> = same_job.iter().filter(|e| answer.is_none_or(|a| a.path != e.path)).collect();
-        job.outdated = outdated.iter().map(|e| e.path.clone()).collect();
-        // What failed before it was another question goes with the rest.
-        for entry in earlier_by_job.get(&(key.clone(), kind, slot.repetition)).into_iter().flatten() {
-            let own: BTreeSet<String> = entry.libraries.iter().cloned().collect();
-            if known.identity(slot.point, &own).is_some_and(|(_, hash)| hash != entry.point_identity) {
-                job.outdated.push(entry.path.clone());
-            }
-        }
-        let next = |identity: &str| next_attempt.get(&(identity, kind, slot.repetition)).copied().unwrap_or(0);
-        job.attempt = next(&hash).max(answer.map_or(0, |a| next(&a.point_identity)));
-        job.state = match answer {
-            Some(entry) if entry.answers() => JobState::Reused { path: entry.path.clone() },
-            Some(entry) => {
-                job.attempt = job.attempt.max(entry.attempt + 1);
+        let candidates = by_identity.get(&(hash, kind, slot.repetition)).map_or(&[][..], Vec::as_slice);
+        let found = answer(known, point, candidates);
+        let is_answer = |entry: &Entry| matches!(&found, Found::Answer(a) if a.path == entry.path);
+        let outdated: Vec<&Entry> = same_job.iter().chain(candidates).copied().filter(|e| !is_answer(e)).collect();
+        let next = next_attempt.get(&(hash, kind, slot.repetition)).copied().unwrap_or(0);
+        job.attempt = next;
+        job.state = match found {
+            Found::Answer(entry) if entry.answers() => JobState::Reused { path: entry.path.clone() },
+            Found::Answer(entry) => {
+                job.attempt = next.max(entry.attempt + 1);
                 JobState::Retry { path: entry.path.clone(), why: retry_reason(entry) }
             }
-            None => match outdated.first() {
-                Some(entry) => JobState::Stale { why: known.what_changed(slot.point, entry) },
-                None => lost(point, &key, slot.repetition, scan, &gone),
+            Found::Unasked(why) => JobState::Unknown { why },
+            Found::Changed(why) => JobState::Stale { why },
+            Found::Nothing => match outdated.first() {
+                Some(entry) => JobState::Stale { why: what_changed(known, slot.point, entry) },
+                None => lost(point, &key, scan, &gone),
             },
         };
-        job.identity = Some(identity);
+        if !matches!(job.state, JobState::Unknown { .. }) {
+            job.outdated = outdated.iter().map(|e| e.path.clone()).collect();
+            // What failed before it was another question goes with the rest.
+            let earlier = earlier_by_job.get(&key).into_iter().flatten().filter(|e| e.point_identity != hash);
+            job.outdated.extend(earlier.map(|e| e.path.clone()));
+            job.outdated.sort();
+            job.outdated.dedup();
+        }
         jobs.push(job);
     }
     jobs
 }
 
-/// Identities of points by what they depend on, computed once each.
-struct Known<'a> {
-    plan: &'a Plan,
-    reports: &'a BTreeMap<String, DeviceReport>,
-    results: &'a Path,
-    /// By point and libraries.
-    identities: HashMap<(usize, BTreeSet<String>), Option<Hashed>>,
+/// What the records of one identity are for their job.
+enum Found<'a> {
+    Answer(&'a Entry),
+    /// A library that ran is another one now.
+    Changed(String),
+    /// A library that ran has not been asked about.
+    Unasked(String),
+    Nothing,
 }
 
-/// An identity and its hash.
-type Hashed = (Identity, String);
-
-impl Known<'_> {
-    fn identity(&mut self, index: usize, libraries: &BTreeSet<String>) -> Option<Hashed> {
-        let compute = || {
-            let point = &self.plan.points[index];
-            let report = self.reports.get(&point.ids.device)?;
-            let facts = identity::facts(point, report, libraries.iter().map(String::as_str))?;
-            let identity = identity::identity(identity::spec(point), facts);
-            let hash = identity::point_identity(&identity);
-            Some((identity, hash))
+fn answer<'a>(known: Known<'_>, point: &Point, candidates: &[&'a Entry]) -> Found<'a> {
+    let mut found = Found::Nothing;
+    for &entry in candidates {
+        let this = match library_change(known, point, entry) {
+            None => Found::Answer(entry),
+            Some(change) => change,
         };
-        self.identities.entry((index, libraries.clone())).or_insert_with(compute).clone()
+        found = match (found, this) {
+            (Found::Answer(old), Found::Answer(new)) => Found::Answer(if old.answers() { old } else { new }),
+            (Found::Answer(old), _) => Found::Answer(old),
+            (_, this) => this,
+        };
     }
+    found
+}
 
-    fn what_changed(&mut self, index: usize, entry: &Entry) -> String {
-        let own: BTreeSet<String> = entry.libraries.iter().cloned().collect();
-        let Some((new, _)) = self.identity(index, &own) else { return "unknown until contact".into() };
-        match index::read_record(&self.results.join(&entry.path)) {
-            Ok(record) => identity::differences(&record.ids.identity, &new, 3).join("; "),
-            Err(why) => format!("its record can't be read any more: {why}"),
+/// `None` = every library that the record names is what it was.
+fn library_change(known: Known<'_>, point: &Point, entry: &Entry) -> Option<Found<'static>> {
+    let report = known.reports.get(&point.ids.device)?;
+    entry.libraries.iter().find_map(|(path, sha256)| match report.files.get(&files::library(path, &point.base).key) {
+        None => Some(Found::Unasked(format!("device `{}` has not been asked about {path} yet", point.ids.device))),
+        Some(FileAnswer::Found(facts)) => {
+            let now = facts.first().map_or("", |f| f.sha256.as_str());
+            (now != sha256).then(|| Found::Changed(format!("{path} changed ({:.4}… → {now:.4}…)", sha256)))
         }
+        Some(_) => Some(Found::Changed(format!("{path} is gone"))),
+    })
+}
+
+fn what_changed(known: Known<'_>, index: usize, entry: &Entry) -> String {
+    let Some(new) = &known.identities[index] else { return "unknown until contact".into() };
+    match index::read_record(&known.results.join(&entry.path)) {
+        Ok(record) => identity::differences(&record.ids.identity, &new.identity, 3).join("; "),
+        Err(why) => format!("its record can't be read any more: {why}"),
     }
 }
 
@@ -212,14 +239,14 @@ fn retry_reason(entry: &Entry) -> String {
     }
 }
 
-fn lost(point: &Point, key: &str, repetition: u32, scan: &Scan, gone: &HashMap<(String, u32), &Entry>) -> JobState {
+fn lost(point: &Point, key: &JobKey, scan: &Scan, gone: &HashMap<JobKey, &Entry>) -> JobState {
     // A file that can't be read can only be told by its place: <device>/<slug>-<8 hex digits>/<kind>-r<n>.json
-    let (before, after) = (format!("{}/{}-", point.ids.device, point.ids.slug), format!("/{}-r{repetition}.json", Kind::Timing.name()));
+    let (before, after) = (format!("{}/{}-", point.ids.device, point.ids.slug), format!("/{}-r{}.json", key.1.name(), key.2));
     let is_ours = |path: &str| path.strip_prefix(&before).and_then(|p| p.strip_suffix(&after)).is_some_and(|hex| hex.len() == 8);
     if let Some(broken) = scan.broken.iter().find(|b| is_ours(&b.path)) {
         return JobState::Lost { why: format!("{}: {}", broken.path, broken.why) };
     }
-    match gone.get(&(key.to_owned(), repetition)) {
+    match gone.get(key) {
         Some(entry) => JobState::Lost { why: format!("{} was deleted", entry.path) },
         None => JobState::New,
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Raised when the same point would be hashed differently.
 pub const IDENTITY_VERSION: u32 = 1;
@@ -78,9 +79,10 @@ pub fn spec(point: &Point) -> Value {
 
 /// What the device says about a point. `None` = something was never asked: unknown until contact.
 ///
-/// `libraries` are paths that were mapped in earlier runs of the point; one that is gone counts as such.
+/// Libraries that a run had mapped are not among them: which of them were seen depends on when one looked. A record names its own with
+/// their sha256, and answers only as long as they are the same.
 #[must_use]
-pub fn facts<'a>(point: &Point, report: &DeviceReport, libraries: impl Iterator<Item = &'a str>) -> Option<Value> {
+pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
     let mut hashes: BTreeMap<String, Value> = BTreeMap::new();
     let mut model = Value::Null;
     for file in files::of_point(point) {
@@ -109,13 +111,6 @@ pub fn facts<'a>(point: &Point, report: &DeviceReport, libraries: impl Iterator<
             }
             (Part::Inputs(pattern), _) => _ = hashes.insert(format!("input {pattern}"), json!("missing")),
         }
-    }
-    for path in libraries {
-        let sha256 = match report.files.get(&files::library(path, &point.base).key)? {
-            FileAnswer::Found(facts) => json!(facts.first().map(|f| &f.sha256)),
-            _ => json!("missing"),
-        };
-        hashes.insert(format!("library {path}"), sha256);
     }
     let machine = &report.machine;
     let limits = &machine.limits;
@@ -146,6 +141,25 @@ pub fn facts<'a>(point: &Point, report: &DeviceReport, libraries: impl Iterator<
 #[must_use]
 pub fn identity(spec: Value, facts: Value) -> Identity {
     Identity { identity_version: IDENTITY_VERSION, spec, facts }
+}
+
+/// An identity with its hash.
+#[derive(Debug)]
+pub struct Identified {
+    pub identity: Identity,
+    /// sha256, hex.
+    pub hash: String,
+}
+
+/// Identities of all points, in their order; `None` = unknown until contact. `reports`: device id → what is known of it.
+#[must_use]
+pub fn of_points(points: &[Point], reports: &BTreeMap<String, DeviceReport>) -> Vec<Option<Arc<Identified>>> {
+    let identified = |point: &Point| {
+        let identity = identity(spec(point), facts(point, reports.get(&point.ids.device)?)?);
+        let hash = point_identity(&identity);
+        Some(Arc::new(Identified { identity, hash }))
+    };
+    points.iter().map(identified).collect()
 }
 
 /// sha256 (hex) over the canonical JSON of an identity.

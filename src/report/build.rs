@@ -4,7 +4,7 @@ use super::{
     axes::{Cell, Column, part},
     counts::{Counts, Fate, Totals, count},
     escape::Foreign,
-    findings::{epochs, findings, issue_counts, short_identity},
+    findings::{epochs, findings, issue_counts, mixed_libraries, short_identity},
     gather::{Gathered, Point, Run, gather},
     input::{ReportInput, ReportOptions},
     model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, StateCode, Table},
@@ -246,6 +246,7 @@ fn states(point: &Point<'_>, counts: &Counts, options: ReportOptions) -> Vec<Sta
         }
     };
     whole(point.mixed, StateCode::MixedIdentity, identity());
+    whole(!mixed_libraries(point).is_empty(), StateCode::MixedLibraries, None);
     whole(point.stale, StateCode::StaleIdentity, if point.mixed { None } else { identity() });
     whole(point.orphan, StateCode::Orphan, None);
     whole(epochs(point).len() > 1, StateCode::MixedEpochs, None);

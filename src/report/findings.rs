@@ -6,7 +6,7 @@ use super::{
     gather::{Gathered, Point, Run},
     model::{Class, Entry, Finding, IssueCount},
 };
-use crate::store::record::{Issue, Severity};
+use crate::store::record::{Issue, RanRole, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Characters of a message that are shown; all of it stands in the record.
@@ -51,6 +51,17 @@ pub(super) fn epochs<'a>(point: &Point<'a>) -> Vec<Vec<u32>> {
         }
     }
     epochs.into_iter().map(|(_, repetitions)| repetitions).collect()
+}
+
+/// Libraries of which the point's runs had different contents mapped, by path.
+pub(super) fn mixed_libraries(point: &Point<'_>) -> Vec<String> {
+    let mut contents: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for run in point.own_runs().filter(|run| matches!(run.fate(), Fate::Ok | Fate::Degraded)) {
+        for file in run.record.backend.files.iter().filter(|file| file.role == RanRole::Library) {
+            contents.entry(&file.file.path).or_default().insert(&file.file.sha256);
+        }
+    }
+    contents.into_iter().filter(|(_, hashes)| hashes.len() > 1).map(|(path, _)| path.to_owned()).collect()
 }
 
 /// Issues of a point's runs, worst first.
@@ -148,6 +159,12 @@ fn of_point(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
     let identity = point.identity.map(short_identity);
     if point.mixed {
         push(Class::MixedIdentity, identity.clone(), repetitions(&all), paths(&all));
+    }
+    let libraries = mixed_libraries(point);
+    if !libraries.is_empty() {
+        let text = format!("runs with different contents of {}", libraries.join(", "));
+        let entry = Entry { repetition: None, path: None, message: Some(Foreign::new(text)), hint: None };
+        push(Class::MixedIdentity, Some(Foreign::new("mixed_libraries")), repetitions(&all), vec![entry]);
     }
     if point.stale && !point.mixed {
         push(Class::StaleIdentity, identity, repetitions(&all), paths(&all));

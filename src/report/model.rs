@@ -158,6 +158,8 @@ pub enum StateCode {
     WithoutValue,
     Withheld,
     MixedIdentity,
+    /// Runs of the point had different contents of one library mapped.
+    MixedLibraries,
     StaleIdentity,
     /// The point as a whole.
     Orphan,
@@ -183,6 +185,7 @@ impl StateCode {
             StateCode::WithoutValue => "without value",
             StateCode::Withheld => "withheld",
             StateCode::MixedIdentity => "mixed_identity",
+            StateCode::MixedLibraries => "mixed_libraries",
             StateCode::StaleIdentity => "stale identity",
             StateCode::Orphan => "orphan",
             StateCode::OrphanLeftOut => "orphan left out",

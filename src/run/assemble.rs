@@ -5,14 +5,14 @@ use super::paths::Roots;
 use crate::backend::{self, ParseSpec, Reading};
 use crate::plan::identity::point_identity;
 use crate::store::record::{
-    BackendBlock, Context, DeviceBlock, DuringSummary, Identity, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream,
-    Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
+    BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Reason,
+    Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
 };
 use hmac::{Hmac, KeyInit, Mac};
-use isotherm_wire::inspect::FileFact;
-use isotherm_wire::result::{Captured, CollectedFile, Outcome, RunResult};
-use isotherm_wire::telemetry::Series;
-use serde_json::{Value, json};
+use isotherm_wire::inspect::{FileFact, Machine};
+use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Containment, Executed, Outcome, RunResult, Times};
+use isotherm_wire::telemetry::{Observer, Series, Snapshot};
+use serde_json::Value;
 use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let (reason, message) = failure.unzip();
 
     let roots = roots(&result, &manifest);
-    let (files, identity) = files_and_identity(&result, &manifest);
+    let files = files(&result, &manifest);
     let mut executed = result.executed.clone();
     executed.cwd = roots.token(&executed.cwd);
     executed.env.values_mut().for_each(|value| *value = roots.token(value));
@@ -57,8 +57,8 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         ids: Ids {
             run_id: result.run_id.clone(),
             job_id: manifest.job_id,
-            point_identity: point_identity(&identity),
-            identity,
+            point_identity: point_identity(&manifest.identity),
+            identity: manifest.identity,
             campaign: manifest.campaign,
             results_id: manifest.results_id,
             point: manifest.point.clone(),
@@ -112,6 +112,48 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         },
         producer: Producer { isotherm: env!("CARGO_PKG_VERSION").into(), agent: Some(result.agent) },
     }
+}
+
+/// The record of a run that left no result.
+#[must_use]
+pub fn without_result(manifest: Manifest, run_id: String, reason: Reason, message: String, machine: Machine, salt: &str) -> Record {
+    let nothing = || Captured::default();
+    let result = RunResult {
+        result_version: isotherm_wire::RESULT_VERSION,
+        run_id,
+        manifest: Value::Null,
+        agent: AgentFacts { version: String::new(), sha256: String::new(), target: String::new() },
+        containment: Containment { level: machine.containment.level, cgroup: None, ended: 0, survivors: Vec::new() },
+        machine,
+        outcome: Outcome::AgentError { message: message.clone() },
+        times: Times::default(),
+        executed: Executed::default(),
+        stdout: nothing(),
+        stderr: nothing(),
+        warmup: Vec::new(),
+        files: BTreeMap::new(),
+        changed_inputs: Vec::new(),
+        mapped: Vec::new(),
+        usage: None,
+        before: Snapshot::default(),
+        samples: Series::default(),
+        after: Snapshot::default(),
+        observer: Observer::default(),
+    };
+    let mut record = record(result, manifest, salt, None);
+    // What nobody observed is absent, not empty.
+    record.reason = Some(reason);
+    record.message = Some(message);
+    record.time = Time::default();
+    record.device.containment = None;
+    record.backend.executed = None;
+    record.context = Context::default();
+    record.observer = None;
+    record.producer.agent = None;
+    for stream in [&mut record.raw.stdout, &mut record.raw.stderr] {
+        *stream = RawStream { absent: Some("the run left no result".into()), ..RawStream::default() };
+    }
+    record
 }
 
 /// The run's failure, if it is one, and what its backend read. A workload that was ended has its output kept, but no numbers.
@@ -216,8 +258,8 @@ fn roots(result: &RunResult, manifest: &Manifest) -> Roots {
     Roots::new(&manifest.base, state, home)
 }
 
-/// Files that ran, and the identity with the libraries among them.
-pub fn files_and_identity(result: &RunResult, manifest: &Manifest) -> (Vec<RanFile>, Identity) {
+/// Files that ran, the libraries among them.
+pub fn files(result: &RunResult, manifest: &Manifest) -> Vec<RanFile> {
     let roots = roots(result, manifest);
     let mut files = manifest.files.clone();
     files.extend(libraries(result, manifest));
@@ -225,13 +267,7 @@ pub fn files_and_identity(result: &RunResult, manifest: &Manifest) -> (Vec<RanFi
         file.file.path = roots.token(&file.file.path);
         file.name = roots.token(&file.name);
     }
-    let mut identity = manifest.identity.clone();
-    if let Some(Value::Object(hashes)) = identity.facts.get_mut("files") {
-        for library in files.iter().filter(|f| f.role == RanRole::Library) {
-            hashes.insert(format!("library {}", library.file.path), json!(library.file.sha256));
-        }
-    }
-    (files, identity)
+    files
 }
 
 /// Mapped files that nothing else of the run names; without those that the run itself put into its scratch directory, which are gone

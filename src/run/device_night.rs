@@ -10,8 +10,8 @@ use crate::device::{DeviceError, Session};
 use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
 use crate::plan::{PlannedJob, diff, files};
 use crate::store::index::Entry;
-use crate::store::record::{RanFile, RanRole, Record, Status};
-use crate::store::write;
+use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
+use crate::store::write::{self, Valid};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
 use isotherm_wire::result::RunResult;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// How often a job is started again when its keeper died with it.
 const MOST_STARTS: u32 = 2;
-/// How long a run of an earlier controller is waited for before it is asked about again.
+/// How long past its own limits a run of an earlier controller is waited for before it is asked about again.
 const ATTACHED_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The part of the night on one device.
@@ -118,16 +118,13 @@ impl DeviceNight<'_, '_> {
             engine: welcome.engine.clone(),
             files: inspected.files,
         };
-        self.night.reports.insert(id.clone(), report);
-        self.night.write_report(id)?;
-        self.night.write_plan()?;
-        Ok(())
+        Ok(self.night.learn(id, report)?)
     }
 
     /// What an earlier controller left: sealed results are collected, a running job is waited for.
     fn collect_spool(&mut self) -> Result<(), Stop> {
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
-        for entry in self.session.list()? {
+        for entry in self.asking(Session::list)? {
             let run_id = entry.run_id;
             let manifest: Manifest = match serde_json::from_value(entry.manifest) {
                 Ok(manifest) => manifest,
@@ -147,14 +144,14 @@ impl DeviceNight<'_, '_> {
                 RunState::Sealed { bytes, sha256 } => (bytes, sha256),
                 RunState::Running { .. } => {
                     self.night.emit(Event::Attached { run_id: run_id.clone(), label: label.clone(), repetition });
-                    let ended = match self.session.attach(&run_id)? {
+                    let ended = match self.asking(|session| session.attach(&run_id))? {
                         RunState::Sealed { bytes, sha256 } => Ended::Sealed { bytes, sha256 },
                         RunState::Lost { reason } => Ended::Lost { reason },
-                        RunState::Running { .. } => self.follow(&run_id, &manifest.job_id, ATTACHED_DEADLINE)?,
+                        RunState::Running { .. } => self.follow(&run_id, &manifest.job_id, ATTACHED_DEADLINE + longest(&manifest))?,
                     };
                     match ended {
                         Ended::Sealed { bytes, sha256 } => (bytes, sha256),
-                        Ended::Lost { reason } => {
+                        Ended::Lost { reason } | Ended::Unsealed { reason } => {
                             self.lost(&run_id, label, repetition, reason)?;
                             continue;
                         }
@@ -167,11 +164,12 @@ impl DeviceNight<'_, '_> {
             };
             self.night.summary.collected += 1;
             self.night.emit(Event::Collected { run_id: run_id.clone(), label, repetition });
-            self.store(&run_id, bytes, &sha256, manifest)?;
+            self.store(&run_id, bytes, &sha256, manifest, Valid::Stays)?;
         }
         for (campaign, n) in others {
             let device = &self.device.id;
-            let message = format!("device `{device}` keeps {n} results of campaign `{campaign}` until a `run` of that campaign collects them");
+            let results = if n == 1 { "result" } else { "results" };
+            let message = format!("device `{device}` keeps {n} {results} of campaign `{campaign}` until a `run` of that campaign collects them");
             self.night.emit(Event::Warning { message });
         }
         Ok(())
@@ -180,17 +178,24 @@ impl DeviceNight<'_, '_> {
     /// Wait for a run; should we leave before it ends, the summary says so.
     fn follow(&mut self, run_id: &str, job_id: &str, deadline: Duration) -> Result<Ended, Stop> {
         self.night.left_running = Some(job_id.to_owned());
-        let ended = self.wait(run_id, deadline)?;
-        self.night.left_running = None;
-        Ok(ended)
+        let ended = self.wait(run_id, deadline);
+        if !matches!(ended, Err(Stop::Asked)) {
+            self.night.left_running = None;
+        }
+        ended
     }
 
     fn lost(&mut self, run_id: &str, label: String, repetition: u32, why: String) -> Result<(), Stop> {
         self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, repetition, why });
-        match self.session.forget(run_id, "") {
-            Err(e) if !e.is_unknown_run() => Err(e.into()),
-            _ => Ok(()),
-        }
+        self.forget(run_id, "")
+    }
+
+    /// Let the device drop a run; one that it doesn't know any more is dropped.
+    fn forget(&mut self, run_id: &str, sha256: &str) -> Result<(), Stop> {
+        self.asking(|session| match session.forget(run_id, sha256) {
+            Err(e) if e.is_unknown_run() => Ok(()),
+            other => other,
+        })
     }
 
     /// Run one job to its record.
@@ -200,6 +205,9 @@ impl DeviceNight<'_, '_> {
         let Some(manifest) = manifest::manifest(&self.night.constants, job, &point, &answers) else { return Ok(()) };
         let spec = manifest::spec(&point, &manifest, &answers);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
+        // A valid record of a job that has to run all the same is of something else, such as another library.
+        let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };
+        let mut lost = None;
         for _ in 0..MOST_STARTS {
             let run_id = uuid::Uuid::now_v7().to_string();
             self.night.emit(Event::Started {
@@ -220,30 +228,48 @@ impl DeviceNight<'_, '_> {
             };
             match ended {
                 Ended::Sealed { bytes, sha256 } => {
-                    self.store(&run_id, bytes, &sha256, manifest)?;
+                    self.store(&run_id, bytes, &sha256, manifest, valid)?;
                     self.night.summary.ran += 1;
-                    self.night.supersede(&job.outdated)?;
-                    return Ok(());
+                    return self.supersede(job, &run_id);
                 }
-                Ended::Lost { reason } => self.lost(&run_id, manifest.label.clone(), manifest.repetition, reason)?,
+                Ended::Unsealed { reason } => {
+                    self.forget(&run_id, "")?;
+                    lost = Some((run_id, Reason::Internal, format!("the device could not write the result: {reason}")));
+                    break;
+                }
+                Ended::Lost { reason } => {
+                    self.lost(&run_id, manifest.label.clone(), manifest.repetition, reason)?;
+                    lost = Some((run_id, Reason::Interrupted, format!("its keeper died with it {MOST_STARTS} times")));
+                }
             }
         }
-        let reason = format!("its keeper died {MOST_STARTS} times while {} was running", manifest.label);
-        Err(DeviceError::NoAnswer { device: self.device.id.clone(), reason }.into())
+        // One bad point doesn't stop the rest.
+        if let Some((run_id, reason, message)) = lost {
+            let machine = self.night.reports.get(&self.device.id).map(|r| r.machine.clone()).unwrap_or_default();
+            let label = manifest.label.clone();
+            let record = assemble::without_result(manifest, run_id.clone(), reason, message, machine, &self.night.results.id.salt);
+            self.keep(record, label, valid)?;
+            self.night.summary.ran += 1;
+            self.supersede(job, &run_id)?;
+        }
+        Ok(())
     }
 
-    /// Starting is idempotent, so a link that is lost in between costs a reconnect and nothing else. `Some` = it has been started before
-    /// the link was lost, and has ended since.
+    /// Move away what the record of a new run replaces; it may have taken the place of one of these already.
+    fn supersede(&mut self, job: &PlannedJob, run_id: &str) -> Result<(), Stop> {
+        let new = self.night.scan.entries.iter().find(|e| e.run_id == run_id).map(|e| e.path.clone());
+        let outdated: Vec<String> = job.outdated.iter().filter(|path| Some(*path) != new.as_ref()).cloned().collect();
+        Ok(self.night.supersede(&outdated)?)
+    }
+
+    /// `Some` = the link was lost meanwhile, and the run has ended since.
     fn start(&mut self, start: Start) -> Result<Option<Ended>, Stop> {
-        match self.session.start(start.clone()) {
-            Err(DeviceError::LinkLost { reason, .. }) => {
-                self.reconnect(&reason)?;
-                let run_id = start.run_id.clone();
-                self.session.start(start)?;
-                Ok(super::watch::ended(self.session.attach(&run_id)?))
-            }
-            other => Ok(other.map(|()| None)?),
+        let before = self.session.serial;
+        self.asking(|session| session.start(start.clone()))?;
+        if self.session.serial == before {
+            return Ok(None);
         }
+        Ok(super::watch::ended(self.asking(|session| session.attach(&start.run_id))?))
     }
 
     /// Libraries that a run had mapped are files of its point from now on.
@@ -254,27 +280,48 @@ impl DeviceNight<'_, '_> {
         }
     }
 
+    /// The output digest of another repetition of the point, measured with the same libraries as far as both were seen.
+    fn earlier_digest(&self, manifest: &Manifest, ran: &[RanFile]) -> Option<String> {
+        let planned = identity::point_identity(&manifest.identity);
+        let another = |file: &RanFile, e: &Entry| e.libraries.get(&file.file.path).is_some_and(|sha256| *sha256 != file.file.sha256);
+        let earlier = |e: &&Entry| {
+            e.point_identity == planned && e.repetition != manifest.repetition && e.status == Status::Ok && !ran.iter().any(|file| another(file, e))
+        };
+        self.night.scan.entries.iter().filter(earlier).find_map(|e| e.output_digest.clone())
+    }
+
     /// Fetch a sealed result, make its record, write it, and only then let the device forget it.
-    fn store(&mut self, run_id: &str, bytes: u64, sha256: &str, manifest: Manifest) -> Result<(), Stop> {
+    fn store(&mut self, run_id: &str, bytes: u64, sha256: &str, manifest: Manifest, valid: Valid) -> Result<(), Stop> {
         let (label, device) = (manifest.label.clone(), self.device.id.clone());
         if !self.night.scan.entries.iter().any(|e| e.run_id == run_id) {
-            let result = self.session.collect(run_id, bytes, sha256)?;
+            let result = self.asking(|session| session.collect(run_id, bytes, sha256))?;
             let result: RunResult =
                 serde_json::from_slice(&result).map_err(|e| DeviceError::Damaged { device, reason: format!("result of run {run_id}: {e}") })?;
-            let (ran, identity) = assemble::files_and_identity(&result, &manifest);
-            let executed = identity::point_identity(&identity);
-            let earlier = |e: &&Entry| e.point_identity == executed && e.repetition != manifest.repetition && e.status == Status::Ok;
-            let digest = self.night.scan.entries.iter().filter(earlier).find_map(|e| e.output_digest.clone());
+            let ran = assemble::files(&result, &manifest);
+            let digest = self.earlier_digest(&manifest, &ran);
             self.learn_libraries(ran, &manifest.base);
             let record = assemble::record(result, manifest, &self.night.results.id.salt, digest.as_deref());
-            let entry = write::write(&self.night.results.dir, record.clone())?;
-            self.night.scan.entries.retain(|e| e.path != entry.path);
-            let event = finished(&record, label, entry.path.clone());
-            self.night.scan.entries.push(entry);
-            self.night.emit(event);
+            self.keep(record, label, valid)?;
         }
-        Ok(self.session.forget(run_id, sha256)?)
+        self.forget(run_id, sha256)
     }
+
+    /// Write a record and say so.
+    fn keep(&mut self, record: Record, label: String, valid: Valid) -> Result<(), Stop> {
+        let entry = write::write(&self.night.results.dir, record.clone(), valid)?;
+        self.night.scan.entries.retain(|e| e.path != entry.path);
+        self.night.summary.failed_reruns += usize::from(entry.is_earlier_attempt());
+        let event = finished(&record, label, entry.path.clone());
+        self.night.scan.entries.push(entry);
+        self.night.emit(event);
+        Ok(())
+    }
+}
+
+/// The time that a run of an earlier controller was given, at most.
+fn longest(manifest: &Manifest) -> Duration {
+    let requested = |name: &str| manifest.requested.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    Duration::from_millis(requested("timeout_ms").saturating_mul(requested("warmup").saturating_add(1)).saturating_add(manifest.settle_ms))
 }
 
 fn finished(record: &Record, label: String, path: String) -> Event {

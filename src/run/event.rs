@@ -126,6 +126,8 @@ pub struct Summary {
     pub ran: usize,
     pub collected: usize,
     pub failures: Vec<String>,
+    /// Runs again of answered jobs that failed: the valid records stay.
+    pub failed_reruns: usize,
     /// Devices that were to be used, and those of them that could not be.
     pub devices: usize,
     pub devices_failed: usize,

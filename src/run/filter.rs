@@ -4,6 +4,9 @@ use crate::plan::{Plan, PlannedJob};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
+/// Values listed in an error.
+const MOST_LISTED: usize = 20;
+
 /// Pairs of one axis are alternatives; different axes all have to agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -67,7 +70,12 @@ impl Filter {
                     axis => values.extend(point.ids.axes.get(axis).map(ToString::to_string)),
                 }
             }
-            let listed = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
+            let listed = |set: BTreeSet<String>| {
+                let more = set.len().saturating_sub(MOST_LISTED);
+                let mut list: Vec<String> = set.into_iter().take(MOST_LISTED).collect();
+                list.extend((more > 0).then(|| format!("… {more} more")));
+                list.join(", ")
+            };
             if values.is_empty() {
                 return Err(FilterError::Axis { name: name.clone(), known: listed(names) });
             }

@@ -72,7 +72,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         campaign_sha256: night.campaign_sha256.clone(),
         epoch: night.epoch.clone(),
         job_id: job.id.clone(),
-        identity: job.identity.clone()?,
+        identity: job.identity.as_ref()?.identity.clone(),
         point: point.ids.clone(),
         label: point.label(),
         transport: point.transport.into(),

@@ -2,14 +2,16 @@
 
 use super::device_night::DeviceNight;
 use super::event::{Event, Summary};
+use super::filter::Filter;
 use super::manifest::Night as Constants;
 use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble};
 use crate::config::model::Campaign;
 use crate::device::{Happening, Session};
-use crate::plan::identity::{DeviceReport, REPORT_VERSION};
-use crate::plan::{JobState, Plan, PlannedJob, diff, expand};
+use crate::plan::expand::{self, job_key};
+use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
+use crate::plan::{JobState, Plan, PlannedJob, diff};
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
 use crate::store::journal::Journal;
@@ -34,6 +36,9 @@ use std::time::{Duration, Instant};
 pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut dyn FnMut(&Event)) -> Result<Summary, RunError> {
     let plan = expand::expand(campaign)?;
     options.filter.check(&plan)?;
+    if let Some(device) = &options.device {
+        Filter::parse(&[format!("device={device}")])?.check(&plan)?;
+    }
     if let Some(rerun) = &options.rerun {
         rerun.check(&plan)?;
     }
@@ -54,8 +59,10 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
         epoch: uuid::Uuid::new_v4().to_string(),
     };
     let holder = Holder { results_id: results.id.results_id.clone(), campaign: campaign.name.clone(), controller, since };
+    let identities = identity::of_points(&plan.points, &reports);
     let mut night = Night {
         campaign,
+        identities,
         plan,
         results,
         options,
@@ -105,6 +112,8 @@ pub(super) struct Night<'a> {
     journal: Journal,
     pub(super) scan: Scan,
     pub(super) reports: BTreeMap<String, DeviceReport>,
+    /// Of the plan's points, from these reports.
+    identities: Vec<Option<Arc<Identified>>>,
     pub(super) happenings: Receiver<Happening>,
     pub(super) sender: Sender<Happening>,
     /// True while signals are looked at as they come.
@@ -203,8 +212,10 @@ impl<'a> Night<'a> {
                 Err(Stop::Asked) => break,
             }
         }
-        self.finish()?;
-        fatal.or_else(|| self.fatal.take().map(Into::into)).map_or(Ok(()), Err)
+        let finished = self.finish();
+        // The first thing that went wrong explains the rest.
+        fatal.or_else(|| self.fatal.take().map(Into::into)).map_or(Ok(()), Err)?;
+        Ok(finished?)
     }
 
     fn one_device(&mut self, id: &str) -> Result<(), Stop> {
@@ -224,7 +235,16 @@ impl<'a> Night<'a> {
     }
 
     pub(super) fn jobs(&self) -> Vec<PlannedJob> {
-        diff::diff(&self.plan, &self.reports, &self.scan, &self.results.dir)
+        let Night { plan, identities, reports, scan, .. } = self;
+        diff::diff(diff::Known { plan, identities, reports, scan, results: &self.results.dir })
+    }
+
+    /// What a device said of itself and of the campaign's files.
+    pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), StoreError> {
+        self.reports.insert(id.to_owned(), report);
+        self.identities = identity::of_points(&self.plan.points, &self.reports);
+        self.write_report(id)?;
+        self.write_plan()
     }
 
     /// Move records away that a newer one replaces.
@@ -240,19 +260,13 @@ impl<'a> Night<'a> {
         Ok(())
     }
 
-    pub(super) fn write_plan(&mut self) -> Result<(), StoreError> {
-        let mut identities: BTreeMap<usize, String> = BTreeMap::new();
-        for job in self.jobs() {
-            if let Some(identity) = &job.identity {
-                identities.entry(job.slot.point).or_insert_with(|| crate::plan::identity::point_identity(identity));
-            }
-        }
+    fn write_plan(&self) -> Result<(), StoreError> {
         let point = |(i, p): (usize, &crate::plan::Point)| StoredPoint {
             point: p.ids.clone(),
             swept: p.swept.clone(),
             kind: Kind::Timing,
             repetitions: p.settings.repetitions,
-            point_identity: identities.get(&i).cloned(),
+            point_identity: self.identities[i].as_ref().map(|identified| identified.hash.clone()),
         };
         let plan = StoredPlan {
             plan_version: PLAN_VERSION,
@@ -279,10 +293,14 @@ impl<'a> Night<'a> {
     }
 
     fn finish(&mut self) -> Result<(), StoreError> {
-        self.write_plan()?;
-        self.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
-        index::write_index(&self.results.dir, &self.scan.entries)?;
         let jobs = self.jobs();
+        self.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
+        // What was deleted stays known until its job has an answer again.
+        let answered: BTreeSet<(String, u32)> =
+            jobs.iter().filter(|j| j.state.is_answered()).map(|j| (job_key(&self.plan.points[j.slot.point].ids), j.slot.repetition)).collect();
+        let gone = self.scan.gone.iter().filter(|e| !answered.contains(&(job_key(&e.point), e.repetition)));
+        let stored = self.write_plan().and_then(|()| index::write_index(&self.results.dir, self.scan.entries.iter().chain(gone)));
+        let degraded: BTreeSet<&str> = self.scan.entries.iter().filter(|e| e.validity == Validity::Degraded).map(|e| e.path.as_str()).collect();
         let mut failures: IndexMap<String, Vec<u32>> = IndexMap::new();
         for job in jobs.iter().filter(|job| self.options.concerns(&self.plan, job)) {
             self.summary.jobs += 1;
@@ -290,8 +308,7 @@ impl<'a> Night<'a> {
                 _ if self.left_running.as_ref() == Some(&job.id) => self.summary.left_running += 1,
                 JobState::Reused { path } => {
                     self.summary.ok += 1;
-                    let degraded = self.scan.entries.iter().any(|e| e.path == *path && e.validity == Validity::Degraded);
-                    self.summary.degraded += usize::from(degraded);
+                    self.summary.degraded += usize::from(degraded.contains(path.as_str()));
                 }
                 JobState::Retry { why, .. } => {
                     self.summary.failed += 1;
@@ -306,6 +323,6 @@ impl<'a> Night<'a> {
         self.summary.failures = failures.iter().map(|(what, list)| format!("{what} ({})", runs(list))).collect();
         let summary = self.summary.clone();
         self.emit(Event::CampaignEnded(summary));
-        Ok(())
+        stored
     }
 }

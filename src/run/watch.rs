@@ -21,6 +21,10 @@ pub enum Ended {
     Lost {
         reason: String,
     },
+    /// It ended, and the device could not write its result.
+    Unsealed {
+        reason: String,
+    },
 }
 
 impl DeviceNight<'_, '_> {
@@ -34,8 +38,12 @@ impl DeviceNight<'_, '_> {
             match self.night.stopping {
                 Stopping::DetachAt { moment, .. } if now >= moment => return Err(Stop::Asked),
                 Stopping::Cancel if !cancelled => {
-                    cancelled = true;
-                    self.session.cancel(run_id)?;
+                    match self.session.cancel(run_id) {
+                        // Heard of below, and asked for again then.
+                        Err(DeviceError::LinkLost { .. }) => {}
+                        Err(e) if !e.is_unknown_run() => return Err(e.into()),
+                        _ => cancelled = true,
+                    }
                 }
                 _ => {}
             }
@@ -53,12 +61,7 @@ impl DeviceNight<'_, '_> {
                     return Ok(Ended::Sealed { bytes, sha256 });
                 }
                 Some(Happening::Event(AgentEvent::SealFailed { run_id: of, message })) if of == run_id => {
-                    let device = self.device.id.clone();
-                    return Err(DeviceError::NoAnswer {
-                        device,
-                        reason: format!("the result of run {run_id} could not be written there: {message}"),
-                    }
-                    .into());
+                    return Ok(Ended::Unsealed { reason: message });
                 }
                 Some(Happening::LinkLost { session, reason }) if session == self.session.serial => {
                     if let Some(ended) = self.come_back(run_id, &reason)? {
@@ -74,7 +77,7 @@ impl DeviceNight<'_, '_> {
                             DeviceError::NoAnswer { device, reason: format!("run {run_id} is long past its time-outs and doesn't end") }.into()
                         );
                     }
-                    if let Some(ended) = ended(self.session.attach(run_id)?) {
+                    if let Some(ended) = ended(self.asking(|session| session.attach(run_id))?) {
                         return Ok(ended);
                     }
                     ask_at = Instant::now() + deadline;
@@ -88,10 +91,21 @@ impl DeviceNight<'_, '_> {
     /// Reconnect and follow the run again; `Some` if it has ended meanwhile.
     fn come_back(&mut self, run_id: &str, reason: &str) -> Result<Option<Ended>, Stop> {
         self.reconnect(reason)?;
-        match self.session.attach(run_id) {
+        self.asking(|session| match session.attach(run_id) {
             Err(e) if e.is_unknown_run() => Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into() })),
             state => Ok(ended(state?)),
+        })
+    }
+
+    /// Ask the keeper something that may be asked twice, as everything may: a link that is lost costs a reconnect and nothing else.
+    pub(super) fn asking<T>(&mut self, ask: impl Fn(&mut Session) -> Result<T, DeviceError>) -> Result<T, Stop> {
+        for _ in RECONNECT_AFTER_S {
+            match ask(&mut self.session) {
+                Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason)?,
+                other => return Ok(other?),
+            }
         }
+        Ok(ask(&mut self.session)?)
     }
 
     /// A new connection to the same keeper, or to a new one where it is gone.

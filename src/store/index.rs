@@ -41,8 +41,8 @@ pub struct Entry {
     pub status: Status,
     pub reason: Option<Reason>,
     pub validity: Validity,
-    /// Paths of libraries that were mapped.
-    pub libraries: Vec<String>,
+    /// Libraries that were mapped: path → sha256.
+    pub libraries: BTreeMap<String, String>,
     /// Digest of the output, to be the same in every repetition.
     pub output_digest: Option<String>,
     /// From start to end on the device, ms.
@@ -111,7 +111,8 @@ pub fn scan(dir: &Path) -> Result<Scan, StoreError> {
 pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -> Entry {
     let (size, mtime_ns, ctime_ns, inode) = stat(meta);
     let ids = &record.ids;
-    let libraries = record.backend.files.iter().filter(|f| f.role == RanRole::Library).map(|f| f.file.path.clone()).collect();
+    let of_libraries = record.backend.files.iter().filter(|f| f.role == RanRole::Library);
+    let libraries = of_libraries.map(|f| (f.file.path.clone(), f.file.sha256.clone())).collect();
     let time = &record.time;
     let phases = [time.settle_ms, time.warmup_ms, time.measure_ms, time.drain_ms];
     Entry {
@@ -170,7 +171,7 @@ fn read_index(dir: &Path) -> Vec<Entry> {
 ///
 /// # Errors
 /// [`StoreError::Io`].
-pub fn write_index(dir: &Path, entries: &[Entry]) -> Result<(), StoreError> {
+pub fn write_index<'a>(dir: &Path, entries: impl Iterator<Item = &'a Entry>) -> Result<(), StoreError> {
     let path = dir.join(INDEX_FILE);
     let mut bytes = Vec::new();
     for entry in entries {

@@ -42,7 +42,14 @@ impl StoreError {
             StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Some("free space there; nothing is lost, run again to go on".into())
             }
-            _ => None,
+            StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                Some("make it readable and writable for this user, or name another place with `--results DIR`".into())
+            }
+            StoreError::Io { source, .. } if matches!(source.kind(), std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists) => {
+                Some("name a directory with `--results DIR`".into())
+            }
+            StoreError::Damaged { path, .. } => Some(format!("put back a copy of {}, or move the directory away to begin anew", path.display())),
+            StoreError::Io { .. } => None,
         }
     }
 }

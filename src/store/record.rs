@@ -385,6 +385,9 @@ pub struct Metric {
     /// The samples themselves, where the tool gave an array or several matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
+    /// Where there are too many for the record: one per line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples_sidecar: Option<Sidecar>,
 }
 
 /// How the samples of one run lie.

@@ -50,6 +50,13 @@ pub fn take_out(record: &mut Record, stem: &str) -> Vec<(String, Vec<u8>)> {
         let columns = series.columns.iter().map(column).collect();
         record.samples = Samples::Sidecar { file, columns };
     }
+    for (i, metric) in record.metrics.values_mut().enumerate().filter(|(_, metric)| metric.samples.len() > INLINE_VALUES) {
+        let lines: String = metric.samples.iter().map(|value| format!("{value}\n")).collect();
+        if let Some(sidecar) = add(format!("{stem}.metric{i}.csv.zst"), lines.as_bytes(), "csv+zstd") {
+            metric.samples_sidecar = Some(sidecar);
+            metric.samples = Vec::new();
+        }
+    }
     let raw = &mut record.raw;
     let mut streams: Vec<(String, &mut RawStream)> = vec![("stdout".into(), &mut raw.stdout), ("stderr".into(), &mut raw.stderr)];
     streams.extend(raw.files.values_mut().enumerate().map(|(i, s)| (format!("file{i}"), s)));
@@ -99,7 +106,8 @@ pub fn of(record: &Record) -> Vec<&Sidecar> {
     let streams = [&raw.stdout, &raw.stderr].into_iter().chain(raw.files.values());
     let streams = streams.chain(raw.warmup.iter().flat_map(|w| [&w.stdout, &w.stderr]));
     let samples = if let Samples::Sidecar { file, .. } = &record.samples { Some(file) } else { None };
-    samples.into_iter().chain(streams.filter_map(|s| s.sidecar.as_ref())).collect()
+    let metrics = record.metrics.values().filter_map(|m| m.samples_sidecar.as_ref());
+    samples.into_iter().chain(metrics).chain(streams.filter_map(|s| s.sidecar.as_ref())).collect()
 }
 
 /// A sidecar as stored, checked against size and sha256. `dir` is the record's directory.

@@ -15,12 +15,24 @@ pub fn place(record: &Record) -> PathBuf {
     Path::new(&ids.point.device).join(point).join(format!("{}-r{}.json", ids.kind.name(), ids.repetition))
 }
 
+/// What becomes of a valid record of the same job and identity when a new run of it has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Valid {
+    /// It goes on answering its job; the failed one is kept beside it as an attempt.
+    Stays,
+    /// It is superseded.
+    Yields,
+}
+
 /// Write a record durably; its index entry. A record of the same run that is there already is left as it is.
 ///
 /// # Errors
 /// [`StoreError::Io`]: then neither the old record nor the run's result on the device is lost.
-pub fn write(results: &Path, mut record: Record) -> Result<Entry, StoreError> {
-    let place = place(&record);
+pub fn write(results: &Path, mut record: Record, valid: Valid) -> Result<Entry, StoreError> {
+    let mut place = place(&record);
+    if valid == Valid::Stays && !record.answers() && index::read_record(&results.join(&place)).is_ok_and(|old| old.answers()) {
+        place = free_attempt(results, &place, record.ids.attempt);
+    }
     let path = results.join(&place);
     let dir = path.parent().unwrap_or(results).to_owned();
     durable::create_dir(&dir)?;
@@ -38,6 +50,12 @@ pub fn write(results: &Path, mut record: Record) -> Result<Entry, StoreError> {
     Ok(index::entry(&record, place.display().to_string(), &meta, &bytes))
 }
 
+/// The name of an attempt: its own number, or the next one that no file has. A name is never a reason to lose a result.
+fn free_attempt(results: &Path, place: &Path, attempt: u32) -> PathBuf {
+    let name = |k| place.with_extension(format!("attempt{k}.json"));
+    (attempt..).map(name).find(|name| !results.join(name).exists()).unwrap_or_else(|| name(attempt))
+}
+
 /// Make room for the record of `run_id`; false if it is there already.
 fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreError> {
     let bytes = match fs::read(path) {
@@ -49,9 +67,8 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
         Ok(old) if old.ids.run_id == run_id => return Ok(false),
         Ok(old) if old.answers() => supersede(results, path, &old)?,
         Ok(old) => {
-            // Its own number, or the next one that no file has: a name is never a reason to lose a result.
-            let name = (old.ids.attempt..).map(|k| path.with_extension(format!("attempt{k}.json"))).find(|name| !name.exists());
-            durable::rename(path, &name.unwrap_or_default(), Existing::Keep).map_err(io_error("rename", path))?;
+            let name = free_attempt(Path::new(""), path, old.ids.attempt);
+            durable::rename(path, &name, Existing::Keep).map_err(io_error("rename", path))?;
         }
         Err(_) => {
             let dir = results.join(SUPERSEDED);

@@ -2,7 +2,7 @@
 
 use crate::kit::Bench;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -301,4 +301,39 @@ fn a_campaign_can_be_moved_without_being_measured_again() {
     }
     bench.lab.run(&["run", "elsewhere/c.yaml"]).expect(0);
     assert!(bench.ran().is_empty());
+}
+
+#[test]
+fn a_library_is_compared_and_never_part_of_the_identity() {
+    // Seen or not, when one looks, is chance; so two repetitions must have one identity either way.
+    let bench = Bench::one("argv: [./wrapper.sh]\nrepetitions: 2");
+    let sleep = std::env::split_paths("/bin:/usr/bin").map(|dir| dir.join("sleep")).find(|p| p.exists()).unwrap();
+    bench.lab.write("lib/sleep", fs::read(sleep).unwrap());
+    fs::set_permissions(bench.lab.path("lib/sleep"), fs::Permissions::from_mode(0o755)).unwrap();
+    bench.script("wrapper.sh", "[ -e seen ] && exec ./lib/sleep 0.3; touch seen");
+    bench.run(&[]).expect(0);
+    let identities: BTreeSet<String> = bench.lab.records("c").iter().map(|(_, r)| r["ids"]["point_identity"].to_string()).collect();
+    assert_eq!(identities.len(), 1);
+    assert!(bench.look(&["report"]).expect(0).stdout().contains("2 of 2"));
+    bench.look(&["status"]).expect(0);
+}
+
+#[test]
+fn points_that_differ_only_in_a_variable_or_a_setting_are_told_apart_and_stay() {
+    let bench = Bench::new();
+    let block = |extra: &str| format!("  - {{ devices: here, backend: command, argv: [./bench.sh], {extra} }}\n");
+    let text = format!(
+        "devices: {{ here: {{ local: {{}} }} }}\ndefaults: {{ repetitions: 2, warmup: 0, prepare: {{ settle: 0ms }} }}\nmatrix:\n{}{}{}",
+        block("env: { A: '1' }"),
+        block("env: { A: '2' }"),
+        block("env: { A: '1' }, warmup: 1"),
+    );
+    bench.lab.write("c.yaml", text);
+    bench.script("bench.sh", "exit 0");
+    bench.run(&[]).expect(0);
+    let again = bench.run(&[]).expect(0);
+    assert!(again.stderr().contains("nothing to do: 6 jobs"), "{}", again.stderr());
+    assert!(bench.superseded().is_empty());
+    let report = bench.look(&["report"]).expect(0).stdout();
+    assert!(report.contains("env.A") && report.contains("block.warmup") && !report.contains("mixed_identity"), "{report}");
 }

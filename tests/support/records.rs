@@ -113,6 +113,7 @@ impl Run {
             definition: definition.into(),
             omitted_reason: value.is_none().then(|| "the tool did not print it".into()),
             samples: Vec::new(),
+            samples_sidecar: None,
         };
         self.record.metrics.insert(name.into(), metric);
         self

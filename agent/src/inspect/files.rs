@@ -55,11 +55,8 @@ impl HashCache {
     /// The file behind a path, links resolved.
     pub fn fact(&mut self, path: &Path) -> io::Result<FileFact> {
         let path = fs::canonicalize(path)?;
-        let file = File::open(&path)?;
+        let file = sys::open_regular(&path)?;
         let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
         let stat = Stat::of(&meta);
         let name = path.display().to_string();
         let sha256 = match self.entries.get(&name) {
@@ -81,8 +78,10 @@ impl HashCache {
 
     /// Answer one question.
     pub fn answer(&mut self, query: &FileQuery) -> FileAnswer {
-        let written = dirs::expand_home(&query.path);
-        let path = dirs::expand_home(&query.base).join(&written);
+        let base = dirs::expand_home(&query.base);
+        // An argument is given to the program as written, `~` and all.
+        let written = if query.role == FileRole::Argument { PathBuf::from(&query.path) } else { dirs::expand_home(&query.path) };
+        let path = base.join(&written);
         let found = |fact: io::Result<FileFact>| fact.map_or_else(|e| FileAnswer::Missing(e.to_string()), |f| FileAnswer::Found(vec![f]));
         match query.role {
             FileRole::Data => found(self.fact(&path)),
@@ -91,11 +90,22 @@ impl HashCache {
                 _ => FileAnswer::NotAFile,
             },
             FileRole::Glob => {
-                let Ok(paths) = glob::glob(&path.to_string_lossy()) else {
-                    return FileAnswer::Missing("not a pattern".into());
+                // Only what the campaign wrote is a pattern, not the directory it lies in.
+                let pattern = match written.is_absolute() {
+                    true => written.display().to_string(),
+                    false => format!("{}/{}", glob::Pattern::escape(&base.to_string_lossy()), written.display()),
+                };
+                let paths = match glob::glob(&pattern) {
+                    Ok(paths) => paths,
+                    Err(e) => return FileAnswer::Missing(format!("not a pattern: {e}")),
                 };
                 let mut facts = Vec::new();
-                for path in paths.flatten().filter(|p| p.is_file()) {
+                for path in paths {
+                    let path = match path {
+                        Ok(path) if path.is_dir() => continue,
+                        Ok(path) => path,
+                        Err(e) => return FileAnswer::Missing(e.to_string()),
+                    };
                     match self.fact(&path) {
                         Ok(fact) => facts.push(fact),
                         Err(e) => return FileAnswer::Missing(format!("{}: {e}", path.display())),
@@ -148,7 +158,7 @@ fn find_program(name: &str, path: &Path, search: &str) -> io::Result<PathBuf> {
 /// The program that the `#!` line of a script asks for; through `env` the one that `env` looks up.
 fn interpreter(script: &Path) -> Option<String> {
     let mut start = [0; 256];
-    let n = File::open(script).ok()?.read(&mut start).ok()?;
+    let n = sys::open_regular(script).ok()?.read(&mut start).ok()?;
     let line = start[..n].strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.split_whitespace();
@@ -194,6 +204,31 @@ mod tests {
         let mut cache = HashCache::open(dir.path().join("cache"));
         let second = cache.answer(&query("m", FileRole::Data, dir.path()));
         assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_pattern_is_taken_below_a_directory_whose_own_name_looks_like_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("a [1] *");
+        fs::create_dir_all(base.join("data")).unwrap();
+        fs::write(base.join("data/x.bin"), "x").unwrap();
+        let mut cache = HashCache::default();
+        let FileAnswer::Found(facts) = cache.answer(&query("data/*.bin", FileRole::Glob, &base)) else { panic!() };
+        assert_eq!(facts.len(), 1);
+    }
+
+    #[test]
+    fn a_fifo_is_no_file_and_holds_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = std::ffi::CString::new(dir.path().join("fifo").to_str().unwrap()).unwrap();
+        // SAFETY: a valid C string.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        let mut cache = HashCache::default();
+        for role in [FileRole::Data, FileRole::Glob] {
+            let answer = cache.answer(&query("fifo", role, dir.path()));
+            assert!(matches!(&answer, FileAnswer::Missing(why) if why.contains("not a regular file")), "{answer:?}");
+        }
+        assert!(matches!(cache.answer(&query("./fifo", FileRole::Program, dir.path())), FileAnswer::Missing(_)));
     }
 
     #[test]

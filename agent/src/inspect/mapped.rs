@@ -1,6 +1,7 @@
 //! Files that a workload has mapped executable from outside the system directories: the libraries that ran and that argv doesn't name.
 //!
-//! Looked at right after the start and then ever more rarely: a look costs a fraction of a millisecond per process.
+//! Looked at every few milliseconds after the start and then ever more rarely: a look costs a fraction of a millisecond per process.
+//! What is mapped for less than that can be missed.
 
 use crate::processes::descendants;
 use crate::sys;
@@ -26,8 +27,9 @@ const SYSTEM: [&str; 12] = [
     "/usr/libexec/",
     "/usr/share/",
 ];
-/// First look after the start; each next one waits twice as long, ns.
-const FIRST_LOOK_NS: u64 = 3_000_000;
+/// Looks follow each other at this distance while programs usually start, ns; afterwards each waits twice as long as the last.
+const LOOK_NS: u64 = 5_000_000;
+const DENSE_LOOKS: u32 = 40;
 const LONGEST_WAIT_NS: u64 = 30_000_000_000;
 
 /// Looks at the processes below `init` until it is stopped.
@@ -41,14 +43,18 @@ impl Watcher {
         let (stopped, stop) = sys::pipe()?;
         let thread = thread::Builder::new().name("mapped".into()).spawn(move || {
             let mut found = BTreeSet::new();
-            let mut wait = FIRST_LOOK_NS;
+            let mut wait = LOOK_NS;
+            let mut looks = 0;
             while !sys::poll_readable(&[stopped.as_raw_fd()], Some(wait))[0] {
                 for pid in descendants(init) {
                     if let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) {
                         found.extend(libraries(&maps));
                     }
                 }
-                wait = (wait * 2).min(LONGEST_WAIT_NS);
+                looks += 1;
+                if looks > DENSE_LOOKS {
+                    wait = (wait * 2).min(LONGEST_WAIT_NS);
+                }
             }
             // The agent is below `init` for an instant, and its own file never belongs to a workload's identity.
             if let Ok(own) = fs::read_link("/proc/self/exe") {

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Who connects says hello within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Whoever started the keeper is on the way: it is waited for at least this long, ns.
+const FIRST_CLIENT_NS: u64 = 30_000_000_000;
 /// Pause after a connection that could not be accepted, ns: there are no descriptors left, say.
 const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 
@@ -28,7 +30,8 @@ pub fn accept_loop(keeper: &Arc<Keeper>, listener: &UnixListener, mut wakened: &
         let wait = {
             let mut state = keeper.state();
             let idle = state.clients.is_empty() && state.current.is_none();
-            let left = (state.idle_since_ns + linger_ns).saturating_sub(sys::boottime_ns());
+            let patience_ns = if state.next_client == 0 { linger_ns.max(FIRST_CLIENT_NS) } else { linger_ns };
+            let left = (state.idle_since_ns + patience_ns).saturating_sub(sys::boottime_ns());
             state.closing |= idle && left == 0;
             if state.closing {
                 break state.ended_by;
@@ -163,11 +166,11 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
         }
         Request::Start(start) => begin(keeper, client, start).map(|()| Reply::Started),
         Request::Attach { run_id } => {
+            keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
             // First follow, then look: an end in between is told once at least.
             if let Some(client) = keeper.state().clients.get_mut(&client) {
                 client.follows = Some(run_id.clone());
             }
-            keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
             Ok(Reply::Attached(run_state(keeper, &run_id)))
         }
         Request::Forget { run_id, sha256 } => {
@@ -232,6 +235,9 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
     if state.closing {
         return Err(about_to_exit());
     }
+    if !spool::is_run_id(&start.run_id) {
+        return Err(Failure::Other { message: format!("{:?} is not a run id", start.run_id) });
+    }
     let task_sha256 = spool::task_sha256(&start);
     let known = match (&state.current, keeper.spool.entry(&start.run_id)) {
         (Some(current), _) if current.run_id == start.run_id => Some(current.task_sha256.clone()),
@@ -277,7 +283,8 @@ fn collect(keeper: &Keeper, run_id: &str, offset: u64) -> (Reply, Option<Vec<u8>
     let Some((total, _)) = entry.sealed else {
         return (Reply::Failed(Failure::NotSealed { run_id: run_id.into() }), None);
     };
-    match keeper.spool.read(&entry, offset, MAX_CHUNK_BYTES) {
+    // Nothing is behind the end, however far.
+    match keeper.spool.read(&entry, offset.min(total), MAX_CHUNK_BYTES) {
         Ok(chunk) => (Reply::Chunk { offset, bytes: chunk.len() as u64, total }, Some(chunk)),
         Err(e) => (Reply::Failed(Failure::Other { message: e.to_string() }), None),
     }

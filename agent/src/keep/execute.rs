@@ -9,7 +9,7 @@ use crate::{dirs, inspect, sys};
 use isotherm_wire::RESULT_VERSION;
 use isotherm_wire::result::{Captured, CollectedFile, Containment, Executed, Outcome, RunResult, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
-use isotherm_wire::task::{RunSpec, WatchedFile};
+use isotherm_wire::task::{RunSpec, Task, WatchedFile};
 use isotherm_wire::telemetry::{Observer, Series, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// Output kept of each end of a warm-up invocation.
 const WARMUP_KEPT_BYTES: usize = 64 << 10;
+/// A file that is collected from a run may be this large; its ends are kept, all of it is hashed.
+const MOST_COLLECTED_BYTES: u64 = 1 << 30;
 /// Memory for samples set aside before a run starts; a longer run takes more as it goes.
 const MOST_EXPECTED_SAMPLES: usize = 6000;
 
@@ -163,7 +165,7 @@ impl<'a> Run<'a> {
         self.keeper.enter(&self.start.run_id, Phase::Warmup);
         self.result.times.warmup_start_ns = Some(sys::monotonic_ns());
         for index in 0..invocation.warmup {
-            let (mut ended, _) = self.invoke(invocation, WARMUP_KEPT_BYTES, &mut |_| {})?;
+            let (mut ended, _) = self.invoke(invocation, WARMUP_KEPT_BYTES)?;
             let outcome = outcome(&ended);
             let (stdout, stderr) = take_output(&mut ended);
             // Whether an exit code is a good one is for the campaign to say, of the measured invocation; a signal never is.
@@ -202,7 +204,7 @@ impl<'a> Run<'a> {
         self.keeper.enter(&self.start.run_id, Phase::Measure);
         // The window: from here to the exit nothing is sent and nothing is written.
         let sampler = Sampler::start(sources, self.spec.sample_hz, expected.min(MOST_EXPECTED_SAMPLES)).map_err(|e| agent_error("sampler", &e))?;
-        let invoked = self.invoke(invocation, KEPT_BYTES, &mut |_| {});
+        let invoked = self.invoke(invocation, KEPT_BYTES);
         (self.result.samples, self.result.observer) = sampler.stop();
         let (mut ended, mapped) = invoked?;
         let outcome = outcome(&ended);
@@ -216,7 +218,7 @@ impl<'a> Run<'a> {
     }
 
     /// One invocation, contained. With it the files that it had mapped from outside the system.
-    fn invoke(&mut self, invocation: &Invocation, keep: usize, on_spawn: &mut dyn FnMut(i32)) -> Result<(Ended, BTreeSet<PathBuf>), Outcome> {
+    fn invoke(&mut self, invocation: &Invocation, keep: usize) -> Result<(Ended, BTreeSet<PathBuf>), Outcome> {
         let cgroup = self.keeper.containment.cgroup.then(|| contain::make_cgroup(&self.start.run_id).ok()).flatten();
         let launch = Launch {
             argv: invocation.argv.clone(),
@@ -229,12 +231,12 @@ impl<'a> Run<'a> {
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
         let mut watcher = None;
         let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |init| {
-            watcher = inspect::mapped::Watcher::start(init).ok();
-            on_spawn(init);
+            // The builtin ones map nothing but the agent.
+            watcher = matches!(self.spec.task, Task::Process(_)).then(|| inspect::mapped::Watcher::start(init).ok()).flatten();
         });
         let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
-        if let Some(dir) = &cgroup {
-            let _ = fs::remove_dir(dir);
+        if cgroup.is_some() {
+            contain::end_cgroup(&self.start.run_id);
         }
         let ended = ended.map_err(|e| Outcome::AgentError { message: format!("containing the workload: {e}") })?;
         let containment = &mut self.result.containment;
@@ -297,7 +299,10 @@ fn collect(path: &Path, before: Option<(u64, i64, i64, u64)>) -> CollectedFile {
         Some(now) if Some(now) == before => CollectedFile::NotWritten,
         Some(_) => {
             let read = || -> std::io::Result<Captured> {
-                let mut file = File::open(path)?;
+                let mut file = sys::open_regular(path)?;
+                if file.metadata()?.len() > MOST_COLLECTED_BYTES {
+                    return Err(std::io::Error::other(format!("larger than {MOST_COLLECTED_BYTES} bytes")));
+                }
                 let mut capture = Capture::new(KEPT_BYTES);
                 let mut chunk = vec![0; 64 << 10];
                 loop {

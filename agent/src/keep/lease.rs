@@ -10,6 +10,9 @@ use std::time::Duration;
 const NAME: &str = "isotherm-lease";
 /// Who holds the lease says so within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often, every [`LOOK_AGAIN`], one that holds the lease and says nothing is looked at: two seconds.
+const MOST_LOOKS: u32 = 100;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Pause after an asker who could not be accepted: there are no descriptors left, say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Gives the lease another name: for several devices that share one network namespace, and for tests beside each other.
@@ -30,14 +33,7 @@ pub struct Lease {
 pub fn take(holder: &Holder) -> Result<Lease, Refused> {
     let name = std::env::var(NAME_VARIABLE).unwrap_or_else(|_| NAME.to_owned());
     let address = SocketAddr::from_abstract_name(name.as_bytes()).map_err(Refused::Failed)?;
-    let listener = match UnixListener::bind_addr(&address) {
-        Ok(listener) => listener,
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            let no_keeper = |e| Refused::Failed(io::Error::other(format!("something that is no keeper of isotherm holds the socket @{name}: {e}")));
-            return Err(who_holds(address).map_or_else(no_keeper, Refused::Held));
-        }
-        Err(e) => return Err(Refused::Failed(e)),
-    };
+    let listener = bind(&address, &name)?;
     let line = serde_json::to_string(holder).map_err(|e| Refused::Failed(e.into()))? + "\n";
     let answer = listener.try_clone().map_err(Refused::Failed)?;
     let answering = thread::Builder::new()
@@ -59,11 +55,40 @@ pub fn take(holder: &Holder) -> Result<Lease, Refused> {
     Ok(Lease { listener, answering })
 }
 
+/// Listen on the name, or say who does.
+fn bind(address: &SocketAddr, name: &str) -> Result<UnixListener, Refused> {
+    let mut looks = 0;
+    loop {
+        match UnixListener::bind_addr(address) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            other => return other.map_err(Refused::Failed),
+        }
+        match who_holds(address.clone()) {
+            Ok(holder) => return Err(Refused::Held(holder)),
+            // One that is giving it back, or dying, says nothing any more and still has the name for a moment.
+            Err(e) if is_silence(&e) && looks < MOST_LOOKS => {
+                looks += 1;
+                thread::sleep(LOOK_AGAIN);
+            }
+            Err(e) => {
+                return Err(Refused::Failed(io::Error::other(format!("something that is no keeper of isotherm holds the socket @{name}: {e}"))));
+            }
+        }
+    }
+}
+
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
+}
+
 /// On a thread of its own: what holds the name may be anything, and may accept nobody or go on for ever.
 fn who_holds(address: SocketAddr) -> io::Result<Holder> {
     let ask = move || -> io::Result<Holder> {
         let mut line = Vec::new();
         UnixStream::connect_addr(&address)?.take(64 << 10).read_to_end(&mut line)?;
+        if line.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it says nothing"));
+        }
         serde_json::from_slice(&line).map_err(|e| io::Error::other(format!("its answer is not understood: {e}")))
     };
     let (told, answer) = std::sync::mpsc::channel();
@@ -83,7 +108,6 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]

@@ -20,7 +20,12 @@ pub struct Invocation {
 pub fn invocation(task: &Task) -> Result<Invocation, String> {
     match task {
         Task::Process(ProcessTask { argv, warmup, collect }) => {
-            Ok(Invocation { argv: argv.clone(), stdin: None, warmup: *warmup, collect: collect.clone() })
+            let mut argv = argv.clone();
+            // `~` of the program is the device's; arguments are the program's own business.
+            if let Some(program) = argv.first_mut().filter(|p| p.starts_with('~')) {
+                *program = dirs::expand_home(program).display().to_string();
+            }
+            Ok(Invocation { argv, stdin: None, warmup: *warmup, collect: collect.clone() })
         }
         Task::Infer(infer) => {
             Ok(Invocation { argv: vec!["/proc/self/exe".into(), "infer".into()], stdin: Some(infer_input(infer)?), warmup: 0, collect: Vec::new() })
