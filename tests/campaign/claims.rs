@@ -173,3 +173,20 @@ fn no_process_outlives_a_campaign() {
         eventually("the keeper is gone", || bench.lab.processes().is_empty().then_some(()));
     }
 }
+
+#[test]
+fn results_of_another_campaign_stay_on_the_device() {
+    // Two campaigns share a device's spool; what one left there is not the other's to take.
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let state = fs::read_dir(bench.lab.path("state/isotherm")).unwrap().flatten().next().unwrap().path();
+    let foreign = state.join("spool/01932f5e-0000-7000-8000-000000000001");
+    fs::create_dir(&foreign).unwrap();
+    let journal = bench.lab.read("results/c/journal.ndjson");
+    assert!(journal.contains("campaign_ended"));
+    let run = r#"{"spool_version":1,"run_id":"01932f5e-0000-7000-8000-000000000001","task_sha256":"x","manifest":{"made":"by something else"}}"#;
+    fs::write(foreign.join("run.json"), run).unwrap();
+    let again = bench.run(&[]).expect(0);
+    assert!(again.stderr().contains("stays there"), "{}", again.stderr());
+    assert!(foreign.join("run.json").exists());
+}

@@ -255,3 +255,24 @@ fn an_answer_that_cannot_be_found_fails_the_run() {
     assert_eq!(record["reason"], "parse");
     assert!(record["message"].as_str().unwrap().starts_with("output digest: nothing at /tokens"), "{record:#}");
 }
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_holds_nobody() {
+    let bench = Bench::one("argv: [./bench.sh]\nmetrics: { v: { from: 'file:out.txt', regex: '([0-9]+)', unit: x, better: lower } }");
+    bench.script("bench.sh", "rm -f out.txt; mkfifo out.txt");
+    bench.run(&[]).expect(1);
+    let record = bench.record();
+    assert_eq!((&record["status"], &record["reason"]), (&"failed".into(), &"parse".into()));
+    assert!(record["message"].as_str().unwrap().contains("not a regular file"), "{record:#}");
+}
+
+#[test]
+fn thousands_of_samples_lie_beside_the_record() {
+    let bench = Bench::one("argv: [./bench.sh]\nmetrics: { v: { from: stdout, regex: '([0-9]+)', take: all, unit: x, better: lower } }");
+    bench.script("bench.sh", "seq 1 6000");
+    bench.run(&[]).expect(0);
+    let metric = bench.record()["metrics"]["v"].clone();
+    assert_eq!((metric["n"].as_u64(), metric["value"].as_f64()), (Some(6000), Some(3000.5)));
+    assert!(metric.get("samples").is_none() && metric["samples_sidecar"]["name"].is_string(), "{metric:#}");
+    bench.look(&["verify"]).expect(0);
+}
