@@ -122,8 +122,11 @@ impl View<'_> {
             text += &format!("  {} {}: {}\n", point.ids.device, plain(&point.label()), states.join(" · "));
         }
         let orders: std::collections::BTreeSet<&str> = points.iter().map(|&i| order(self.plan.points[i].settings.order)).collect();
-        let odd =
-            points.iter().any(|&i| self.plan.points[i].settings.order == Order::Interleaved && self.plan.points[i].settings.repetitions % 2 == 1);
+        let odd = points.iter().any(|&i| {
+            self.plan.points[i].settings.order == Order::Interleaved
+                && self.plan.points[i].settings.repetitions > 1
+                && self.plan.points[i].settings.repetitions % 2 == 1
+        });
         let note =
             if odd { " · an odd number of repetitions leaves a part of a linear drift in the comparison; an even one cancels it" } else { "" };
         let settle: Duration = self.jobs.iter().filter(|j| !j.state.is_answered()).map(|j| self.plan.points[j.slot.point].settings.settle).sum();

@@ -1,9 +1,11 @@
 //! How workloads end, and how they are ended.
 
-use crate::lab::{Lab, User, eventually, is_root};
+use crate::lab::{Ran, User, eventually, is_root};
 use crate::ward::{Ward, for_each_user, text};
 use serde_json::Value;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 fn ended(record: &Value) -> u64 {
     record["device"]["containment"]["ended"].as_u64().unwrap()
@@ -57,7 +59,7 @@ fn an_outsider_who_holds_stdout_open_holds_nobody_up() {
         let pid = ward.lab.pids_of("./workload.sh")[0];
         let held = OpenOptions::new().write(true).open(format!("/proc/{pid}/fd/1")).unwrap();
         fs::write(ward.lab.path("fifo"), "go\n").unwrap();
-        let record = ward.finish(crate::lab::Ran(isotherm.wait_with_output().unwrap()));
+        let record = ward.finish(Ran(isotherm.wait_with_output().unwrap()));
         assert_eq!((ending(&record).0, text(&record["raw"]["stdout"])), (&"ok".into(), "out\n"));
         drop(held);
     });
@@ -76,8 +78,10 @@ fn five_hundred_children_are_all_ended_and_counted() {
 #[test]
 fn children_that_ended_by_themselves_are_not_counted() {
     for_each_user(|user| {
-        // Orphans and zombies, but none that had to be ended.
-        let ward = Ward::new(user, "20s", "i=0\nwhile [ $i -lt 20 ]; do (true &) ; true & i=$((i+1)); done\nwait");
+        // Children and orphans; the first process has waited for the last of them when the workload ends.
+        let body = "i=0\nwhile [ $i -lt 20 ]; do (true &) ; true & i=$((i+1)); done\nwait\n";
+        let alone = "while [ \"$(cat /proc/$PPID/task/$PPID/children)\" != \"$$ \" ]; do :; done";
+        let ward = Ward::new(user, "20s", &format!("{body}{alone}"));
         assert_eq!(ended(&ward.run()), 0);
     });
 }
@@ -165,43 +169,32 @@ fn what_kills_everything_of_its_user_leaves_nothing_and_its_job_pending() {
         eprintln!("skipped: it would kill everything of the user who runs the tests");
         return;
     }
+    let ward = Ward::new(User::Ordinary, "20s", "");
+    let (sleeper, hold) = (ward.sleeper(), ward.fifo("hold"));
+    let deaf = format!("setsid env -i {} <&- >&- 2>&- &\nwhile [ ! -s started ]; do :; done", sleeper.display());
+    ward.lab.write("workload.sh", format!("#!/bin/sh\necho $$ >> ran\n{deaf}\nkill -9 -1\n"));
+    ward.lab.write("main.sh", "#!/bin/sh\n\"$@\" &\nwait $!\necho $? > code\nread line < hold\n");
     // In a PID namespace of the test's own, so that it reaches this lab and no other.
-    let ward = Ward::new(User::Caller, "20s", "");
-    for place in ["", "home", "state", "cache"] {
-        std::os::unix::fs::chown(ward.lab.path(place), Some(65534), Some(65534)).unwrap();
-    }
-    let isotherm = ward.lab.path("isotherm");
-    fs::copy(env!("CARGO_BIN_EXE_isotherm"), &isotherm).unwrap();
-    ward.lab.write("workload.sh", "#!/bin/sh\necho $$ >> ran\nsetsid env -i ./sleeper.sh &\nwhile [ ! -s started ]; do :; done\nkill -9 -1\n");
-    ward.lab.write(
-        "main.sh",
-        format!(
-            "#!/bin/sh\n{} run c.yaml &\nwait $!\necho $? > code\nwhile :; do [ \"$(ls -d /proc/[0-9]*)\" = \"/proc/$$\" ] && break; done\n",
-            isotherm.display()
-        ),
-    );
-    let mut command = std::process::Command::new("unshare");
+    let isotherm = ward.lab.isotherm(&["run", "c.yaml"]);
+    let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "./main.sh"]);
-    for (name, value) in ward.lab.isotherm(&[]).get_envs() {
-        command.env(name, value.unwrap());
-    }
-    let output = command.current_dir(ward.lab.path("")).output().unwrap();
-    assert_eq!(ward.lab.read("code"), "137\n", "{}", String::from_utf8_lossy(&output.stderr));
-    ward.nothing_is_left();
+    command.arg(isotherm.get_program()).args(isotherm.get_args()).current_dir(ward.lab.path("")).env_clear().stdin(Stdio::null());
+    command.envs(isotherm.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut namespace = command.spawn().unwrap();
+    eventually("the controller has been killed", || (!ward.lab.read("code").is_empty()).then_some(()));
+    assert_eq!(ward.lab.read("code"), "137\n");
+    eventually("nothing but the test's own is left", || {
+        (ward.lab.pids_of("main.sh") == ward.lab.processes() && ward.named().is_empty()).then_some(())
+    });
+    fs::write(hold, "go\n").unwrap();
+    assert!(namespace.wait().unwrap().success());
     assert!(ward.lab.records("c").is_empty());
 
     // It has no result, so it is run again; this time it behaves.
     assert_eq!(ward.lab.read("ran").lines().count(), 1);
     ward.lab.write("workload.sh", "#!/bin/sh\necho $$ >> ran\n");
-    let mut again = std::process::Command::new(&isotherm);
-    again.args(["run", "c.yaml"]).current_dir(ward.lab.path("")).env_clear();
-    for (name, value) in ward.lab.isotherm(&[]).get_envs() {
-        again.env(name, value.unwrap());
-    }
-    std::os::unix::process::CommandExt::uid(std::os::unix::process::CommandExt::gid(&mut again, 65534), 65534);
-    crate::lab::Ran(again.output().unwrap()).expect(0);
+    assert_eq!(ending(&ward.run()).0, "ok");
     assert_eq!(ward.lab.read("ran").lines().count(), 2);
-    ward.nothing_is_left();
 }
 
 #[test]
@@ -210,10 +203,10 @@ fn what_can_not_be_executed_says_so_and_is_not_handed_to_a_shell() {
         let ward = Ward::new(user, "20s", "");
         let executable = |name: &str, content: &str| {
             let path = ward.lab.write(name, content);
-            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         };
         ward.lab.write("plain.sh", "#!/bin/sh\necho fine\n");
-        fs::set_permissions(ward.lab.path("plain.sh"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        fs::set_permissions(ward.lab.path("plain.sh"), Permissions::from_mode(0o644)).unwrap();
         fs::create_dir(ward.lab.path("directory.sh")).unwrap();
         executable("words.sh", "echo fine\n");
         executable("empty.sh", "");
@@ -260,11 +253,4 @@ fn the_raw_wait_status_is_that_of_the_workload() {
         assert_eq!(ward.record("next").unwrap()["status"], "ok");
         ward.nothing_is_left();
     });
-}
-
-#[test]
-fn labs_are_apart() {
-    // What the tests above rely on.
-    let (one, other) = (Lab::new(), Lab::new());
-    assert_ne!(one.path(""), other.path(""));
 }

@@ -2,7 +2,8 @@
 
 use crate::lab::{Lab, Ran, User, eventually};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// Blocks until it is ended; says in the file `started` that it is there.
@@ -29,13 +30,20 @@ impl Ward {
         let ward = Ward { lab: Lab::of(user), user };
         ward.lab.write("workload.sh", format!("#!/bin/sh\n{body}\n"));
         ward.lab.write("sleeper.sh", SLEEPER);
-        let fifo = std::ffi::CString::new(ward.lab.path("fifo").to_str().unwrap()).unwrap();
-        // SAFETY: a valid C string.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
-        fs::set_permissions(ward.lab.path("fifo"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        ward.fifo("fifo");
         ward.campaign(timeout, "./{which}.sh", &["workload", "next"]);
         ward.lab.write("next.sh", "#!/bin/sh\necho fine\n");
         ward
+    }
+
+    /// A named pipe that everybody may use.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.lab.path(name);
+        let c_path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a valid C string.
+        assert_eq!(unsafe { libc::mkfifo(c_path.as_ptr(), 0o666) }, 0);
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        path
     }
 
     /// One point per value of `which`, in this order.
@@ -86,7 +94,7 @@ matrix:
     }
 
     /// Live processes with the lab's path in their command line.
-    fn named(&self) -> Vec<i32> {
+    pub fn named(&self) -> Vec<i32> {
         let marker = self.lab.path("sleeper.sh").display().to_string().into_bytes();
         let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
         pids.filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.windows(marker.len()).any(|w| w == marker))).collect()

@@ -1,0 +1,18 @@
+//! Whoever dies in the middle of a run: every job gets one record, nothing with a result runs twice, and nothing is left behind.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/lab.rs"]
+mod lab;
+
+#[path = "survival/client.rs"]
+mod client;
+#[path = "survival/deaths.rs"]
+mod deaths;
+#[path = "survival/places.rs"]
+mod places;
+#[path = "survival/rig.rs"]
+mod rig;
+#[path = "survival/signals.rs"]
+mod signals;
+#[path = "survival/wire.rs"]
+mod wire;
