@@ -114,7 +114,7 @@ struct RunArgs {
     /// At most so many runs
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Run everything again; old records go to superseded/
+    /// Run everything again; a record goes to superseded/ once there is a new valid one
     #[arg(long)]
     fresh: bool,
     /// Run these again although they have a valid record
@@ -141,7 +141,7 @@ struct PlaceArgs {
 struct PlanArgs {
     /// The campaign file
     file: PathBuf,
-    /// Only jobs with these values, as axis=value
+    /// Only jobs with these values; `threads=1,2` takes either
     #[arg(long = "filter", value_name = "AXIS=VALUE")]
     filters: Vec<String>,
     /// Ask the devices first

@@ -181,12 +181,17 @@ fn by_place(columns: &[Column<'_>], (key_a, a): &(String, Slot<'_>), (key_b, b):
 fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>>) -> Vec<Point<'a>> {
     let Some((ids, kind)) = ids_of(slot) else { return Vec::new() };
     // Attempts are counted within an identity: after a change the first one may be better than the third one before it.
-    let mut last_attempt: BTreeMap<(&str, u32), u32> = BTreeMap::new();
+    // A file at the job's own name stands for it, whatever failed beside it since; among others the last attempt.
+    let rank = |run: &Run<'_>| {
+        let file = run.path.rsplit('/').next().unwrap_or_default();
+        (!file.contains(".attempt"), run.record.ids.attempt)
+    };
+    let mut highest: BTreeMap<(&str, u32), (bool, u32)> = BTreeMap::new();
     for run in &slot.runs {
-        let last = last_attempt.entry((&run.record.ids.point_identity, run.repetition())).or_default();
-        *last = (*last).max(run.record.ids.attempt);
+        let best = highest.entry((&run.record.ids.point_identity, run.repetition())).or_default();
+        *best = (*best).max(rank(run));
     }
-    let is_last = |run: &Run<'_>| last_attempt.get(&(run.record.ids.point_identity.as_str(), run.repetition())) == Some(&run.record.ids.attempt);
+    let is_last = |run: &Run<'_>| highest.get(&(run.record.ids.point_identity.as_str(), run.repetition())) == Some(&rank(run));
 
     let mut by_identity: BTreeMap<&str, Vec<Run<'a>>> = BTreeMap::new();
     for run in slot.runs.iter().filter(|run| is_last(run)) {
@@ -298,6 +303,15 @@ mod tests {
         let gathered = gather(&input);
         assert_eq!(runs_of(&gathered, 0), [(0, 2)]);
         assert_eq!(gathered.points[0].earlier_attempts, 2);
+    }
+
+    #[test]
+    fn a_failed_repeat_does_not_take_the_place_of_a_valid_record() {
+        let valid = run(&threads(1), 0).stored();
+        let repeat = run(&threads(1), 0).attempt(3).stored_as_attempt();
+        let input = ReportInput { plan: Some(plan(&[threads(1)], 1)), records: vec![repeat, valid], ..ReportInput::default() };
+        let gathered = gather(&input);
+        assert_eq!((runs_of(&gathered, 0), gathered.points[0].earlier_attempts), (vec![(0, 0)], 1));
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl DeviceNight<'_, '_> {
         let mut jobs = self.night.jobs();
         jobs.retain(|job| mine(self.night, job) && self.night.options.concerns(&self.night.plan, job));
         // Left over from a night that ended between a record and the move of the one it replaces.
-        for job in jobs.iter().filter(|j| j.state.is_answered()) {
+        for job in jobs.iter().filter(|j| j.state.is_answered() && !self.night.options.dry_run) {
             self.night.supersede(&job.outdated)?;
         }
         let todo: Vec<PlannedJob> = jobs.iter().filter(|job| self.night.options.wants(&self.night.plan, job)).cloned().collect();
@@ -257,7 +257,10 @@ impl DeviceNight<'_, '_> {
 
     /// Move away what the record of a new run replaces; it may have taken the place of one of these already.
     fn supersede(&mut self, job: &PlannedJob, run_id: &str) -> Result<(), Stop> {
-        let new = self.night.scan.entries.iter().find(|e| e.run_id == run_id).map(|e| e.path.clone());
+        let new = self.night.scan.entries.iter().find(|e| e.run_id == run_id);
+        let displaces_nothing = new.is_some_and(Entry::is_earlier_attempt);
+        let new = new.map(|e| e.path.clone());
+        self.night.summary.failed_reruns += usize::from(displaces_nothing && job.state.is_answered());
         let outdated: Vec<String> = job.outdated.iter().filter(|path| Some(*path) != new.as_ref()).cloned().collect();
         Ok(self.night.supersede(&outdated)?)
     }
@@ -310,7 +313,6 @@ impl DeviceNight<'_, '_> {
     fn keep(&mut self, record: Record, label: String, valid: Valid) -> Result<(), Stop> {
         let entry = write::write(&self.night.results.dir, record.clone(), valid)?;
         self.night.scan.entries.retain(|e| e.path != entry.path);
-        self.night.summary.failed_reruns += usize::from(entry.is_earlier_attempt());
         let event = finished(&record, label, entry.path.clone());
         self.night.scan.entries.push(entry);
         self.night.emit(event);

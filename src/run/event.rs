@@ -126,7 +126,7 @@ pub struct Summary {
     pub ran: usize,
     pub collected: usize,
     pub failures: Vec<String>,
-    /// Runs again of answered jobs that failed: the valid records stay.
+    /// Runs again of answered jobs that failed or came out invalid: the valid records stay.
     pub failed_reruns: usize,
     /// Devices that were to be used, and those of them that could not be.
     pub devices: usize,

@@ -92,6 +92,8 @@ fn a_job_can_fail_again_after_it_was_measured_afresh() {
     bench.run(&["--fresh"]).expect(1);
     let attempts = bench.lab.records("c").iter().filter(|(path, _)| path.to_string_lossy().contains(".attempt")).count();
     assert!(attempts >= 2, "{attempts}");
+    bench.look(&["status"]).expect(0);
+    assert!(bench.look(&["report"]).expect(0).stdout().contains("2 of 2"));
     let again = bench.run(&[]).expect(0);
     assert!(again.stderr().contains("nothing to do"), "{}", again.stderr());
     fs::remove_file(bench.lab.path("broken")).unwrap();

@@ -56,7 +56,7 @@ impl Watcher {
                     wait = (wait * 2).min(LONGEST_WAIT_NS);
                 }
             }
-            // The agent is below `init` for an instant, and its own file never belongs to a workload's identity.
+            // The agent is below `init` for an instant, and its own file is no part of a workload.
             if let Ok(own) = fs::read_link("/proc/self/exe") {
                 found.remove(&own);
             }
