@@ -46,7 +46,11 @@ fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<
 pub fn refused(error: &RunError) -> u8 {
     complain(&error.to_string(), error.hint().as_deref());
     match error {
-        RunError::Plan(_) | RunError::Filter(_) | RunError::OtherModel { .. } | RunError::Store(StoreError::OtherCampaign { .. }) => exit::USAGE,
+        RunError::Plan(_)
+        | RunError::NoAgent(_)
+        | RunError::Filter(_)
+        | RunError::OtherModel { .. }
+        | RunError::Store(StoreError::OtherCampaign { .. }) => exit::USAGE,
         RunError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
         RunError::Store(_) | RunError::Io { .. } => exit::INTERNAL,
     }

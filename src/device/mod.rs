@@ -8,6 +8,12 @@ mod session;
 
 pub use session::{Happening, Session};
 
+/// Does this build carry an agent for `local` devices? Only one made on Linux does.
+#[must_use]
+pub fn has_local_agent() -> bool {
+    agent::EMBEDDED.is_some()
+}
+
 use isotherm_wire::session::Failure;
 use thiserror::Error;
 

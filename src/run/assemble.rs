@@ -10,8 +10,8 @@ use crate::store::record::{
 };
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::inspect::{FileFact, Machine};
-use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Containment, Executed, Outcome, RunResult, Times};
-use isotherm_wire::telemetry::{Observer, Series, Snapshot};
+use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, RunResult};
+use isotherm_wire::telemetry::Series;
 use serde_json::Value;
 use sha2::Sha256;
 use std::collections::BTreeMap;
@@ -117,29 +117,8 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
 /// The record of a run that left no result.
 #[must_use]
 pub fn without_result(manifest: Manifest, run_id: String, reason: Reason, message: String, machine: Machine, salt: &str) -> Record {
-    let nothing = || Captured::default();
-    let result = RunResult {
-        result_version: isotherm_wire::RESULT_VERSION,
-        run_id,
-        manifest: Value::Null,
-        agent: AgentFacts { version: String::new(), sha256: String::new(), target: String::new() },
-        containment: Containment { level: machine.containment.level, cgroup: None, ended: 0, survivors: Vec::new() },
-        machine,
-        outcome: Outcome::AgentError { message: message.clone() },
-        times: Times::default(),
-        executed: Executed::default(),
-        stdout: nothing(),
-        stderr: nothing(),
-        warmup: Vec::new(),
-        files: BTreeMap::new(),
-        changed_inputs: Vec::new(),
-        mapped: Vec::new(),
-        usage: None,
-        before: Snapshot::default(),
-        samples: Series::default(),
-        after: Snapshot::default(),
-        observer: Observer::default(),
-    };
+    let agent = AgentFacts { version: String::new(), sha256: String::new(), target: String::new() };
+    let result = RunResult::unexecuted(run_id, Value::Null, agent, machine);
     let mut record = record(result, manifest, salt, None);
     // What nobody observed is absent, not empty.
     record.reason = Some(reason);

@@ -32,6 +32,9 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error("model `{model}` on device `{device}` ({path}) has sha256 {found}, the campaign declares {declared}")]
     OtherModel { model: String, device: String, path: String, found: String, declared: String },
+    /// A `local` device in a build without an agent: nothing of the campaign can run.
+    #[error(transparent)]
+    NoAgent(DeviceError),
     #[error("failed to {what}: {source}")]
     Io { what: &'static str, source: std::io::Error },
 }
@@ -44,6 +47,7 @@ impl RunError {
             RunError::Plan(e) => Some(e.hint()),
             RunError::Store(e) => e.hint(),
             RunError::OtherModel { .. } => Some("put the right file there, or correct `sha256` in the campaign".into()),
+            RunError::NoAgent(e) => e.hint(),
             RunError::Filter(_) | RunError::Io { .. } => None,
         }
     }

@@ -8,7 +8,7 @@ use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble};
 use crate::config::model::Campaign;
-use crate::device::{Happening, Session};
+use crate::device::{DeviceError, Happening, Session, has_local_agent};
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
 use crate::plan::{JobState, Plan, PlannedJob, diff};
@@ -41,6 +41,10 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     }
     if let Some(rerun) = &options.rerun {
         rerun.check(&plan)?;
+    }
+    if !has_local_agent() {
+        let device = plan.points[0].ids.device.clone();
+        return Err(RunError::NoAgent(DeviceError::NoAgent { device }));
     }
     let controller = controller();
     let results = Results::open(parent, campaign, &controller)?;

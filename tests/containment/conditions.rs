@@ -1,7 +1,7 @@
 //! What a workload finds when it starts: the same, whoever started the controller.
 
-use crate::lab::Ran;
-use crate::ward::{Ward, for_each_user, text};
+use crate::lab::{Ran, for_each_user};
+use crate::ward::{Ward, text};
 use std::os::unix::process::CommandExt;
 
 #[test]

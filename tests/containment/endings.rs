@@ -1,7 +1,7 @@
 //! How workloads end, and how they are ended.
 
-use crate::lab::{Ran, User, eventually, is_root};
-use crate::ward::{Ward, for_each_user, text};
+use crate::lab::{Ran, User, eventually, for_each_user, is_root};
+use crate::ward::{Ward, text};
 use serde_json::Value;
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -14,16 +14,6 @@ pub struct Ward {
     pub user: User,
 }
 
-/// The test for each user, at the same time: most of them wait for a grace period.
-pub fn for_each_user(test: impl Fn(User) + Sync) {
-    std::thread::scope(|scope| {
-        for user in Lab::users() {
-            let test = &test;
-            scope.spawn(move || test(user));
-        }
-    });
-}
-
 impl Ward {
     /// The hostile workload is `#!/bin/sh` with this body.
     pub fn new(user: User, timeout: &str, body: &str) -> Ward {

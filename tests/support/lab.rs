@@ -154,6 +154,16 @@ impl Drop for Lab {
     }
 }
 
+/// The test for each user, at the same time: many wait for a grace period.
+pub fn for_each_user(test: impl Fn(User) + Sync) {
+    std::thread::scope(|scope| {
+        for user in Lab::users() {
+            let test = &test;
+            scope.spawn(move || test(user));
+        }
+    });
+}
+
 /// What a finished `isotherm` left.
 pub struct Ran(pub Output);
 

@@ -1,7 +1,7 @@
 //! `kill -9` of each part in the middle of a run, alone and together.
 
-use crate::lab::eventually;
-use crate::rig::{Rig, end, for_each_user};
+use crate::lab::{eventually, for_each_user};
+use crate::rig::{Rig, end};
 use std::fs;
 use std::process::{Child, Command};
 

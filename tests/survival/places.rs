@@ -1,7 +1,7 @@
 //! Places that can't be used, each named; and a lease that something else holds.
 
-use crate::lab::{Lab, User, eventually, is_root};
-use crate::rig::{Rig, for_each_user};
+use crate::lab::{Lab, User, eventually, for_each_user, is_root};
+use crate::rig::Rig;
 use std::fs;
 use std::io::Write;
 use std::os::linux::net::SocketAddrExt;

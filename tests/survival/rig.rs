@@ -15,16 +15,6 @@ pub struct Rig {
     pub user: User,
 }
 
-/// The test for each user, at the same time.
-pub fn for_each_user(test: impl Fn(User) + Sync) {
-    std::thread::scope(|scope| {
-        for user in Lab::users() {
-            let test = &test;
-            scope.spawn(move || test(user));
-        }
-    });
-}
-
 impl Rig {
     /// Jobs 1 and 2; the gate of the second is open.
     pub fn new(user: User) -> Rig {

@@ -1,7 +1,7 @@
 //! What a person does to a controller: Ctrl-C once, twice, three times; a terminal that goes; a second controller.
 
-use crate::lab::eventually;
-use crate::rig::{Rig, end, for_each_user, signal};
+use crate::lab::{eventually, for_each_user};
+use crate::rig::{Rig, end, signal};
 use std::process::Child;
 
 /// Press Ctrl-C, the n-th time; false if the controller was gone already.

@@ -6,12 +6,10 @@ use crate::contain::{self, Deadline, Ended, Launch};
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, sys};
-use isotherm_wire::RESULT_VERSION;
-use isotherm_wire::result::{Captured, CollectedFile, Containment, Executed, Outcome, RunResult, Times, WarmupInvocation};
+use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, RunResult, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
 use isotherm_wire::task::{RunSpec, Task, WatchedFile};
-use isotherm_wire::telemetry::{Observer, Series, Snapshot};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -76,27 +74,13 @@ impl<'a> Run<'a> {
             nice: Some(sys::nice()),
         };
         let accepted_ns = sys::monotonic_ns();
+        let machine = inspect::machine::inspect(Path::new("/"), &keeper.containment);
         let result = RunResult {
-            result_version: RESULT_VERSION,
-            run_id: start.run_id.clone(),
-            manifest: start.manifest.clone(),
-            agent: keeper.facts.clone(),
-            machine: inspect::machine::inspect(Path::new("/"), &keeper.containment),
-            containment: Containment { level: keeper.containment.level, cgroup: None, ended: 0, survivors: Vec::new() },
-            outcome: Outcome::AgentError { message: "the run was not executed".into() },
             times: Times { start_unix_ns: sys::realtime_ns(), accepted_ns, ..Times::default() },
             executed,
             stdout: Capture::new(0).finish(),
             stderr: Capture::new(0).finish(),
-            warmup: Vec::new(),
-            files: BTreeMap::new(),
-            changed_inputs: Vec::new(),
-            mapped: Vec::new(),
-            usage: None,
-            before: Snapshot::default(),
-            samples: Series::default(),
-            after: Snapshot::default(),
-            observer: Observer::default(),
+            ..RunResult::unexecuted(start.run_id.clone(), start.manifest.clone(), keeper.facts.clone(), machine)
         };
         let boot_minus_monotonic_ns = sys::boottime_ns().saturating_sub(accepted_ns);
         Run { keeper, start, spec, cancelled, scratch, result, boot_minus_monotonic_ns }

@@ -36,6 +36,35 @@ pub struct RunResult {
     pub observer: Observer,
 }
 
+impl RunResult {
+    /// A run of which nothing has happened yet.
+    #[must_use]
+    pub fn unexecuted(run_id: String, manifest: serde_json::Value, agent: AgentFacts, machine: Machine) -> RunResult {
+        RunResult {
+            result_version: crate::RESULT_VERSION,
+            run_id,
+            manifest,
+            agent,
+            containment: Containment { level: machine.containment.level, cgroup: None, ended: 0, survivors: Vec::new() },
+            machine,
+            outcome: Outcome::AgentError { message: "the run was not executed".into() },
+            times: Times::default(),
+            executed: Executed::default(),
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            warmup: Vec::new(),
+            files: BTreeMap::new(),
+            changed_inputs: Vec::new(),
+            mapped: Vec::new(),
+            usage: None,
+            before: Snapshot::default(),
+            samples: Series::default(),
+            after: Snapshot::default(),
+            observer: Observer::default(),
+        }
+    }
+}
+
 /// The agent that executed the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
