@@ -155,3 +155,23 @@ fn no_file_makes_the_reader_panic() {
         }
     }
 }
+
+#[test]
+fn the_example_of_the_documentation_and_all_shipped_campaigns_are_understood() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/campaign.md")).unwrap();
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mut texts = vec![("docs/campaign.md".into(), example.to_owned())];
+    for file in std::fs::read_dir(root.join("configs")).unwrap().flatten().map(|e| e.path()) {
+        if file.extension().is_some_and(|e| e == "yaml") {
+            texts.push((file.display().to_string(), std::fs::read_to_string(&file).unwrap()));
+        }
+    }
+    assert!(texts.len() >= 3);
+    for (name, text) in texts {
+        let campaign = isotherm::config::parse(&text, std::path::Path::new("/c/x.yaml")).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(campaign.warnings.is_empty(), "{name}: {:?}", campaign.warnings);
+        let plan = isotherm::plan::expand::expand(&campaign).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(!plan.points.is_empty());
+    }
+}
