@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -112,6 +113,7 @@ pub fn run(
     sys::set_nonblocking(&out_read)?;
     sys::set_nonblocking(&err_read)?;
     let mut init = Command::new("/proc/self/exe")
+        .arg0("isotherm-agent")
         .args(["init", "--level", level])
         .env(INIT_OF_VARIABLE, launch.env.get(RUN_ID_VARIABLE).map_or("", String::as_str))
         .stdin(Stdio::from(OwnedFd::from(theirs)))

@@ -104,6 +104,8 @@ fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<isotherm
         hint: "make it writable, or set `state_dir` of the device".into(),
     })?;
     let mut command = Command::new("/proc/self/exe");
+    // For people who look at a process list.
+    command.arg0("isotherm-agent");
     command.arg("keep").arg("--state-dir").arg(&state.root).current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::from(log));
     // SAFETY: setsid is async-signal-safe.
