@@ -159,12 +159,12 @@ fn no_file_makes_the_reader_panic() {
 #[test]
 fn the_example_of_the_documentation_and_all_shipped_campaigns_are_understood() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("docs/campaign.md")).unwrap();
-    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let page = std::fs::read_to_string(root.join("docs/campaign.md")).expect("the page is there");
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the page has an example");
     let mut texts = vec![("docs/campaign.md".into(), example.to_owned())];
-    for file in std::fs::read_dir(root.join("configs")).unwrap().flatten().map(|e| e.path()) {
+    for file in std::fs::read_dir(root.join("configs")).expect("configs/ is there").flatten().map(|e| e.path()) {
         if file.extension().is_some_and(|e| e == "yaml") {
-            texts.push((file.display().to_string(), std::fs::read_to_string(&file).unwrap()));
+            texts.push((file.display().to_string(), std::fs::read_to_string(&file).expect("a campaign is text")));
         }
     }
     assert!(texts.len() >= 3);
