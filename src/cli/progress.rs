@@ -24,7 +24,7 @@ pub struct Progress {
 impl Progress {
     pub fn new(json: bool) -> Progress {
         let bar = (!json && std::io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
             let style = ProgressStyle::with_template("  {bar:24} {pos}/{len} {percent} %   {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
             bar
@@ -57,7 +57,11 @@ impl Progress {
                 }
                 self.to_run += *to_run as u64;
                 if let Some(bar) = &self.bar {
+                    // Shown only from here on: until now there is nothing to show the progress of.
                     bar.set_length(self.to_run);
+                    if bar.is_hidden() && self.to_run > 0 {
+                        bar.set_draw_target(ProgressDrawTarget::stderr());
+                    }
                 }
             }
             Event::Attached { label, repetition, .. } => self.talk(&format!("  {} r{repetition} is still running: waiting for it", plain(label))),
