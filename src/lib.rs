@@ -4,6 +4,7 @@ pub mod backend;
 pub mod cli;
 pub mod config;
 pub mod device;
+pub mod digest;
 pub mod plan;
 pub mod report;
 pub mod run;

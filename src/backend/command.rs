@@ -2,9 +2,9 @@
 
 use super::{Reading, check_digest, kept, last_words, metric_of, omitted};
 use crate::config::model::{Better, MetricRule, Pick, Settings, Success, Take, TextSource};
+use crate::digest::sha256_hex;
 use crate::plan::expand::CommandWork;
 use crate::store::record::{Metric, Reason};
-use crate::store::seal::sha256_hex;
 use indexmap::IndexMap;
 use isotherm_wire::result::{CollectedFile, RunResult};
 use isotherm_wire::task::{ProcessTask, Task};

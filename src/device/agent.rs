@@ -1,6 +1,6 @@
 //! The agent that this controller carries, and its installation under a content-addressed name.
 
-use sha2::{Digest, Sha256};
+use crate::digest::sha256_hex;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -12,11 +12,7 @@ include!(concat!(env!("OUT_DIR"), "/embedded_agent.rs"));
 /// sha256 (hex) of the embedded agent; `None` if this build carries none.
 pub fn embedded_sha256() -> Option<&'static str> {
     static SHA256: OnceLock<Option<String>> = OnceLock::new();
-    SHA256.get_or_init(|| EMBEDDED.map(hex_digest)).as_deref()
-}
-
-fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    SHA256.get_or_init(|| EMBEDDED.map(sha256_hex)).as_deref()
 }
 
 /// Directories that may hold the agent on this machine, best first.
@@ -50,7 +46,7 @@ pub fn install(dir: &Path, bytes: &[u8], sha256: &str) -> Result<PathBuf, String
     private_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let path = dir.join(format!("isotherm-agent-{}", &sha256[..12]));
     // Present means that its content matches: a cut copy has the right name as well.
-    if fs::read(&path).is_ok_and(|there| hex_digest(&there) == sha256) {
+    if fs::read(&path).is_ok_and(|there| sha256_hex(&there) == sha256) {
         return Ok(path);
     }
     let temporary = dir.join(format!(".isotherm-agent-{}-{}", &sha256[..12], std::process::id()));
@@ -90,7 +86,7 @@ mod tests {
     fn a_cut_copy_is_copied_again() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("bin");
-        let sha256 = hex_digest(b"agent");
+        let sha256 = sha256_hex(b"agent");
         let path = install(&place, b"agent", &sha256).unwrap();
         fs::write(&path, "").unwrap();
         assert_eq!(install(&place, b"agent", &sha256).unwrap(), path);
@@ -102,6 +98,6 @@ mod tests {
     fn a_directory_that_others_may_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(install(dir.path(), b"agent", &hex_digest(b"agent")).unwrap_err().contains("others may write"));
+        assert!(install(dir.path(), b"agent", &sha256_hex(b"agent")).unwrap_err().contains("others may write"));
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{DeviceError, local};
 use crate::config::model::{Device, Transport};
+use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
 use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
 use isotherm_wire::session::{Call, Event, FromAgent, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
-use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,7 +198,7 @@ impl Session {
                 Err(_) => return Err(self.lost("a chunk did not come")),
             }
         }
-        let got: String = Sha256::digest(&result).iter().map(|b| format!("{b:02x}")).collect();
+        let got = sha256_hex(&result);
         if result.len() as u64 != bytes || got != sha256 {
             return Err(damaged(
                 &self.device,

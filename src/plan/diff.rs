@@ -3,10 +3,10 @@
 use super::expand::{Plan, Point, job_key};
 use super::files;
 use super::identity::{self, DeviceReport, Identified};
+use crate::digest;
 use crate::schedule::{self, Slot};
 use crate::store::index::{self, Entry, Scan};
 use crate::store::record::{Kind, PointIds, Status};
-use crate::store::seal;
 use indexmap::IndexMap;
 use isotherm_wire::inspect::FileAnswer;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -254,7 +254,7 @@ fn lost(point: &Point, key: &JobKey, scan: &Scan, gone: &HashMap<JobKey, &Entry>
 
 fn job_id(point: &Point, kind: Kind, repetition: u32) -> String {
     let PointIds { device, slug, .. } = &point.ids;
-    seal::sha256_hex(format!("{device}\u{0}{slug}\u{0}{}\u{0}{repetition}", kind.name()).as_bytes())[..16].to_owned()
+    digest::sha256_hex(format!("{device}\u{0}{slug}\u{0}{}\u{0}{repetition}", kind.name()).as_bytes())[..16].to_owned()
 }
 
 /// Jobs by state, in the order of first appearance.

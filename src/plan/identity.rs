@@ -6,12 +6,12 @@
 use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
 use crate::config::model::{Model, Settings};
+use crate::digest::sha256_hex;
 use crate::store::record::Identity;
 use isotherm_wire::inspect::{FileAnswer, Machine};
 use isotherm_wire::session::Engine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ pub fn of_points(points: &[Point], reports: &BTreeMap<String, DeviceReport>) -> 
 #[must_use]
 pub fn point_identity(identity: &Identity) -> String {
     let value = serde_json::to_value(identity).expect("an identity is plain JSON");
-    Sha256::digest(canonical(&value).as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
+    sha256_hex(canonical(&value).as_bytes())
 }
 
 /// JSON with sorted keys and no white space.

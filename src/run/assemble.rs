@@ -3,6 +3,7 @@
 use super::manifest::Manifest;
 use super::paths::Roots;
 use crate::backend::{self, ParseSpec, Reading};
+use crate::digest::hex;
 use crate::plan::identity::point_identity;
 use crate::store::record::{
     BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Reason,
@@ -322,6 +323,5 @@ fn collected(file: CollectedFile) -> RawStream {
 pub fn pseudonym(salt: &str, name: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(salt.as_bytes()).expect("HMAC takes a key of any length");
     mac.update(name.as_bytes());
-    let digits: String = mac.finalize().into_bytes().iter().take(8).map(|b| format!("{b:02x}")).collect();
-    format!("hmac:{digits}")
+    format!("hmac:{}", hex(&mac.finalize().into_bytes()[..8]))
 }

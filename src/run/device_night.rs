@@ -200,10 +200,10 @@ impl DeviceNight<'_, '_> {
 
     /// Run one job to its record.
     fn run(&mut self, job: &PlannedJob) -> Result<(), Stop> {
-        let point = self.night.plan.points[job.slot.point].clone();
-        let answers = self.night.reports.get(&self.device.id).map(|r| r.files.clone()).unwrap_or_default();
-        let Some(manifest) = manifest::manifest(&self.night.constants, job, &point, &answers) else { return Ok(()) };
-        let spec = manifest::spec(&point, &manifest, &answers);
+        let point = &self.night.plan.points[job.slot.point];
+        let Some(report) = self.night.reports.get(&self.device.id) else { return Ok(()) };
+        let Some(manifest) = manifest::manifest(&self.night.constants, job, point, &report.files) else { return Ok(()) };
+        let spec = manifest::spec(point, &manifest, &report.files);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
         let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };
@@ -310,8 +310,8 @@ impl DeviceNight<'_, '_> {
     }
 
     /// Write a record and say so.
-    fn keep(&mut self, record: Record, label: String, valid: Valid) -> Result<(), Stop> {
-        let entry = write::write(&self.night.results.dir, record.clone(), valid)?;
+    fn keep(&mut self, mut record: Record, label: String, valid: Valid) -> Result<(), Stop> {
+        let entry = write::write(&self.night.results.dir, &mut record, valid)?;
         self.night.scan.entries.retain(|e| e.path != entry.path);
         let event = finished(&record, label, entry.path.clone());
         self.night.scan.entries.push(entry);

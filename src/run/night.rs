@@ -9,6 +9,7 @@ use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble};
 use crate::config::model::Campaign;
 use crate::device::{DeviceError, Happening, Session, has_local_agent};
+use crate::digest;
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
 use crate::plan::{JobState, Plan, PlannedJob, diff};
@@ -18,7 +19,7 @@ use crate::store::journal::Journal;
 use crate::store::plan_file::{PLAN_VERSION, StoredPlan, StoredPoint};
 use crate::store::record::{Kind, Validity};
 use crate::store::results::Results;
-use crate::store::{StoreError, seal, write};
+use crate::store::{StoreError, write};
 use indexmap::IndexMap;
 use isotherm_wire::session::Holder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +60,7 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     let constants = Constants {
         results_id: results.id.results_id.clone(),
         campaign: campaign.name.clone(),
-        campaign_sha256: seal::sha256_hex(campaign.source.as_bytes()),
+        campaign_sha256: digest::sha256_hex(campaign.source.as_bytes()),
         epoch: uuid::Uuid::new_v4().to_string(),
     };
     let holder = Holder { results_id: results.id.results_id.clone(), campaign: campaign.name.clone(), controller, since };

@@ -6,6 +6,7 @@ use super::Broken;
 use super::durable::{self, Existing};
 use super::record::{Kind, PointIds, RanRole, Reason, Record, Status, Validity};
 use super::{StoreError, io_error, seal};
+use crate::digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -122,7 +123,7 @@ pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -
         mtime_ns,
         ctime_ns,
         inode,
-        sha256: seal::sha256_hex(bytes),
+        sha256: digest::sha256_hex(bytes),
         run_id: ids.run_id.clone(),
         point: ids.point.clone(),
         point_identity: ids.point_identity.clone(),

@@ -3,8 +3,8 @@
 //! It proves integrity, not origin: whoever can edit a record can seal it again.
 
 use super::record::{Record, SCHEMA_VERSION};
+use crate::digest::sha256_hex;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 const BEFORE: &[u8] = b"\"seal\":\"";
@@ -22,12 +22,6 @@ pub enum SealError {
     Newer { found: u64 },
     #[error("its content is not that of a record: {0}")]
     Shape(String),
-}
-
-/// sha256 of bytes, hex.
-#[must_use]
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The record's file: one top-level key per line, the seal last.

@@ -1,7 +1,7 @@
 //! Sidecars: what is too large for a record lies compressed beside it, named with size and sha256.
 
 use super::record::{RawStream, Record, SampledColumn, Samples, Sidecar};
-use super::seal::sha256_hex;
+use crate::digest::sha256_hex;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isotherm_wire::result::{Blob, Encoding};
 use isotherm_wire::telemetry::Series;

@@ -4,6 +4,7 @@ use super::durable::{self, Existing};
 use super::index::{self, Entry, SUPERSEDED};
 use super::record::Record;
 use super::{StoreError, io_error, seal, sidecar};
+use crate::digest;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,12 +25,12 @@ pub enum Valid {
     Yields,
 }
 
-/// Write a record durably; its index entry. A record of the same run that is there already is left as it is.
+/// Write a record durably, what is large of it into sidecars; its index entry. A record of the same run that is there already is left as it is.
 ///
 /// # Errors
 /// [`StoreError::Io`]: then neither the old record nor the run's result on the device is lost.
-pub fn write(results: &Path, mut record: Record, valid: Valid) -> Result<Entry, StoreError> {
-    let mut place = place(&record);
+pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Entry, StoreError> {
+    let mut place = place(record);
     if valid == Valid::Stays && !record.answers() && index::read_record(&results.join(&place)).is_ok_and(|old| old.answers()) {
         place = free_attempt(results, &place, record.ids.attempt);
     }
@@ -37,17 +38,20 @@ pub fn write(results: &Path, mut record: Record, valid: Valid) -> Result<Entry, 
     let dir = path.parent().unwrap_or(results).to_owned();
     durable::create_dir(&dir)?;
     let stem = place.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    for (name, bytes) in sidecar::take_out(&mut record, &stem) {
+    for (name, bytes) in sidecar::take_out(record, &stem) {
         durable::write(&dir.join(name), &bytes, Existing::Replace)?;
     }
-    if move_aside(results, &path, &record.ids.run_id)? {
+    let bytes = if move_aside(results, &path, &record.ids.run_id)? {
         // Moving the last record out of it has removed the directory.
         durable::create_dir(&dir)?;
-        durable::write(&path, &seal::seal(&record), Existing::Keep)?;
-    }
-    let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+        let bytes = seal::seal(record);
+        durable::write(&path, &bytes, Existing::Keep)?;
+        bytes
+    } else {
+        fs::read(&path).map_err(io_error("read", &path))?
+    };
     let meta = fs::metadata(&path).map_err(io_error("read", &path))?;
-    Ok(index::entry(&record, place.display().to_string(), &meta, &bytes))
+    Ok(index::entry(record, place.display().to_string(), &meta, &bytes))
 }
 
 /// The name of an attempt: its own number, or the next one that no file has. A name is never a reason to lose a result.
@@ -73,7 +77,7 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
         Err(_) => {
             let dir = results.join(SUPERSEDED);
             durable::create_dir(&dir)?;
-            let name = dir.join(format!("damaged.{}.json", &seal::sha256_hex(&bytes)[..16]));
+            let name = dir.join(format!("damaged.{}.json", &digest::sha256_hex(&bytes)[..16]));
             durable::rename(path, &name, Existing::Replace).map_err(io_error("rename", path))?;
         }
     }

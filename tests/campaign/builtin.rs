@@ -114,7 +114,7 @@ fn a_model_of_another_content_than_declared_stops_the_campaign_before_anything_r
     let declared = "0".repeat(64);
     bench.edit("c.yaml", "path: m.onnx", &format!("path: m.onnx, sha256: {declared}"));
     let refused = bench.run(&[]).expect(2);
-    let found = isotherm::store::seal::sha256_hex(&example("tiny-cnn"));
+    let found = isotherm::digest::sha256_hex(&example("tiny-cnn"));
     for part in ["model `m` on device `here`", &declared, &found, "hint: "] {
         assert!(refused.stderr().contains(part), "{part} is not in {}", refused.stderr());
     }

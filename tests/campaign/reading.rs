@@ -1,8 +1,9 @@
 //! Reading numbers from what a program left: what is taken, and what is refused.
 
 use crate::kit::{Bench, issues, text};
+use isotherm::digest::sha256_hex;
 use isotherm::store::record::{RawStream, Record};
-use isotherm::store::seal::{self, sha256_hex};
+use isotherm::store::seal;
 use isotherm::store::sidecar;
 use serde_json::{Value, json};
 use std::fs;

@@ -13,16 +13,17 @@ use std::path::{Path, PathBuf};
 /// PATH of a workload that declares none.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// What tells a file from what it was, without reading it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Stat {
-    bytes: u64,
-    mtime_ns: i64,
-    ctime_ns: i64,
-    inode: u64,
+pub struct Stat {
+    pub bytes: u64,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+    pub inode: u64,
 }
 
 impl Stat {
-    fn of(meta: &Metadata) -> Stat {
+    pub fn of(meta: &Metadata) -> Stat {
         Stat {
             bytes: meta.len(),
             mtime_ns: meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),

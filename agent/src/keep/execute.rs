@@ -3,6 +3,7 @@
 use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Launch};
+use crate::inspect::files::Stat;
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, sys};
@@ -13,7 +14,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Output kept of each end of a warm-up invocation.
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             return Err(Outcome::InputChanged);
         }
         self.warm_up(&invocation)?;
-        let stats: Vec<Option<(u64, i64, i64, u64)>> = invocation.collect.iter().map(|f| stat(&self.in_cwd(f))).collect();
+        let stats: Vec<Option<Stat>> = invocation.collect.iter().map(|f| stat(&self.in_cwd(f)).ok()).collect();
         let outcome = self.measure(&invocation)?;
         for (asked, before) in invocation.collect.iter().zip(stats) {
             let file = collect(&self.in_cwd(asked), before);
@@ -259,29 +259,24 @@ fn changed(watched: &[WatchedFile]) -> Vec<String> {
     let difference = |file: &WatchedFile| match fs::metadata(&file.path) {
         Err(e) => Some(format!("{}: {e}", file.path)),
         Ok(meta) => {
-            let mtime_ns = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
-            let same = meta.len() == file.bytes && mtime_ns == file.mtime_ns && meta.ino() == file.inode;
+            let now = Stat::of(&meta);
+            let same = (now.bytes, now.mtime_ns, now.inode) == (file.bytes, file.mtime_ns, file.inode);
             (!same).then(|| format!("{}: was written or replaced", file.path))
         }
     };
     watched.iter().filter_map(difference).collect()
 }
 
-fn stat(path: &Path) -> Option<(u64, i64, i64, u64)> {
-    let meta = fs::metadata(path).ok()?;
-    let ns = |s: i64, ns: i64| s * 1_000_000_000 + ns;
-    Some((meta.len(), ns(meta.mtime(), meta.mtime_nsec()), ns(meta.ctime(), meta.ctime_nsec()), meta.ino()))
+fn stat(path: &Path) -> std::io::Result<Stat> {
+    fs::metadata(path).map(|meta| Stat::of(&meta))
 }
 
 /// A file the run was to write; the one from before the run doesn't count.
-fn collect(path: &Path, before: Option<(u64, i64, i64, u64)>) -> CollectedFile {
+fn collect(path: &Path, before: Option<Stat>) -> CollectedFile {
     match stat(path) {
-        None => match fs::metadata(path) {
-            Err(e) => CollectedFile::Missing(e.to_string()),
-            Ok(_) => CollectedFile::Missing("can't be read".into()),
-        },
-        Some(now) if Some(now) == before => CollectedFile::NotWritten,
-        Some(_) => {
+        Err(e) => CollectedFile::Missing(e.to_string()),
+        Ok(now) if Some(&now) == before.as_ref() => CollectedFile::NotWritten,
+        Ok(_) => {
             let read = || -> std::io::Result<Captured> {
                 let mut file = sys::open_regular(path)?;
                 if file.metadata()?.len() > MOST_COLLECTED_BYTES {

@@ -8,6 +8,7 @@ mod tensor;
 
 pub use error::InferError;
 
+use crate::sys::monotonic_ns;
 use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD};
 use rten::{LoadErrorKind, Model, NodeId, RunError, RunOptions, ThreadPool, Value, ValueOrView};
 use std::io::{Read, Write};
@@ -229,15 +230,6 @@ fn measure(engine: &Engine, task: &InferTask, mut timings: Timings) -> Result<Me
         }
     }
     Ok(Measured { timings, first, last: last.unwrap_or_default() })
-}
-
-/// CLOCK_MONOTONIC in nanoseconds: the clock of the keeper's samples, which `Instant` hides.
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec for the kernel to fill, and nothing else refers to it.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    assert_eq!(status, 0, "every Linux kernel has CLOCK_MONOTONIC");
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]
