@@ -3,7 +3,7 @@
 pub mod builtin;
 pub mod command;
 
-use crate::config::model::{Better, MetricRule, Success};
+use crate::config::model::{AxisValue, Better, MetricRule, Success};
 use crate::plan::{Point, Work};
 use crate::stats;
 use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Severity, Spread};
@@ -46,6 +46,7 @@ pub fn task(point: &Point, model_path: Option<&str>) -> Task {
     match &point.work {
         Work::Builtin { threads } => builtin::task(*threads, &point.settings, model_path.unwrap_or_default()),
         Work::Command(work) => command::task(work, &point.settings),
+        Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
 
@@ -54,7 +55,8 @@ pub fn task(point: &Point, model_path: Option<&str>) -> Task {
 pub fn parse_spec(point: &Point) -> ParseSpec {
     match &point.work {
         Work::Builtin { .. } => ParseSpec::Builtin { expected_digest: point.model.as_ref().and_then(|m| m.declared.output_digest.clone()) },
-        Work::Command(work) => ParseSpec::Command { metrics: work.metrics.clone(), success: work.success.clone() },
+        Work::Command(work) => ParseSpec::Command { metrics: work.metrics.as_ref().clone(), success: work.success.as_ref().clone() },
+        Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
 
@@ -69,6 +71,9 @@ pub fn requested(point: &Point) -> IndexMap<String, Value> {
         requested.insert("rounds".into(), settings.rounds.into());
         requested.insert("iterations".into(), settings.iterations.into());
         requested.insert("cooldown_ms".into(), (settings.cooldown.as_millis() as u64).into());
+    }
+    if let Some(AxisValue::Text(cpus)) = point.ids.axes.get("cpus") {
+        requested.insert("cpus".into(), cpus.clone().into());
     }
     requested.insert("timeout_ms".into(), (settings.timeout.as_millis() as u64).into());
     requested.insert("sample_hz".into(), settings.sample_hz.into());

@@ -14,6 +14,7 @@ mod results;
 mod run;
 mod words;
 
+use crate::config::Draft;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ Examples:
   isotherm run configs/smoke.yaml
   isotherm run configs/smoke.yaml --filter model=tiny-cnn,threads=2 --limit 3
   isotherm run configs/smoke.yaml --rerun threads=2
+  isotherm run configs/smoke.yaml --set repetitions=2 --set prepare.settle=1s
   isotherm run configs/smoke.yaml --json > events.ndjson
 
 Ctrl-C once: no new jobs, the running one is waited for. Twice: it is left to its device, the next `run` collects it. \
@@ -88,7 +90,9 @@ Examples:
     /// Print a JSON Schema
     #[command(after_help = "\
 Examples:
-  isotherm schema record > record.schema.json")]
+  isotherm schema record > record.schema.json
+  isotherm schema campaign > campaign.schema.json     then, in the first line of a campaign:
+  # yaml-language-server: $schema=campaign.schema.json")]
     Schema {
         #[arg(value_enum)]
         of: SchemaOf,
@@ -99,6 +103,8 @@ Examples:
 enum SchemaOf {
     /// The record of a run
     Record,
+    /// The campaign file
+    Campaign,
 }
 
 #[derive(Args)]
@@ -124,10 +130,19 @@ struct RunArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    set: SetArgs,
+    #[command(flatten)]
     place: PlaceArgs,
     /// Events as NDJSON on stdout
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct SetArgs {
+    /// Set a key of every block, such as `repetitions=2` or `prepare.settle=1s`; wins over the file
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 #[derive(Args)]
@@ -147,6 +162,8 @@ struct PlanArgs {
     /// Ask the devices first
     #[arg(long)]
     refresh: bool,
+    #[command(flatten)]
+    set: SetArgs,
     #[command(flatten)]
     place: PlaceArgs,
     /// The whole plan as JSON on stdout
@@ -201,7 +218,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => results::report(&args),
         Command::Status(args) => results::status(&args),
         Command::Verify(args) => results::verify(&args),
-        Command::Schema { of: SchemaOf::Record } => results::schema(),
+        Command::Schema { of } => results::schema(of),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))
 }
@@ -219,20 +236,27 @@ fn complain(message: &str, hint: Option<&str>) {
     }
 }
 
-/// Read a campaign; its errors and warnings are printed.
-fn campaign(file: &Path) -> Result<crate::config::model::Campaign, u8> {
-    match crate::config::load(file) {
-        Ok(campaign) => {
-            for warning in &campaign.warnings {
-                say!("{}", warning.trim_end());
-            }
-            Ok(campaign)
-        }
-        Err(errors) => {
+/// Read a campaign that is to run; its errors and warnings are printed.
+fn campaign(file: &Path, set: &[String]) -> Result<crate::config::model::Campaign, u8> {
+    match draft(file, set)? {
+        Draft { campaign, later: None } => Ok(campaign),
+        Draft { later: Some(errors), .. } => {
             say!("{}", errors.render(color(&std::io::stderr())).trim_end());
             Err(exit::USAGE)
         }
     }
+}
+
+/// Read a campaign that is to be planned; its errors and warnings are printed, but not what this build cannot do.
+fn draft(file: &Path, set: &[String]) -> Result<Draft, u8> {
+    let draft = crate::config::draft(file, set).map_err(|errors| {
+        say!("{}", errors.render(color(&std::io::stderr())).trim_end());
+        exit::USAGE
+    })?;
+    for warning in &draft.campaign.warnings {
+        say!("{}", warning.trim_end());
+    }
+    Ok(draft)
 }
 
 /// Print to stdout; a closed pipe is no error of ours.

@@ -172,6 +172,7 @@ fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, 
             (reason, format!("warm-up {}: {message}", index + 1))
         }
         Outcome::InputChanged => (Reason::Precondition, format!("a file changed before the run: {}", result.changed_inputs.join("; "))),
+        Outcome::Unmet { message } => (Reason::Precondition, message.clone()),
         Outcome::AgentError { message } => (Reason::Internal, message.clone()),
     };
     (Some(failure), Reading::default())
@@ -192,7 +193,7 @@ fn wait_status(outcome: &Outcome) -> Option<i32> {
     match outcome {
         Outcome::Exited { wait_status } => Some(*wait_status),
         Outcome::TimedOut { wait_status } | Outcome::Cancelled { wait_status } | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
-        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::AgentError { .. } => None,
+        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::Unmet { .. } | Outcome::AgentError { .. } => None,
     }
 }
 

@@ -114,6 +114,8 @@ pub enum Outcome {
     WarmupFailed { index: u32, wait_status: Option<i32> },
     /// A watched file was already different before the workload started; it was not started.
     InputChanged,
+    /// The device cannot give what the run asks for, such as CPUs that it hasn't: in words. Nothing was started.
+    Unmet { message: String },
     /// The agent itself failed: in words.
     AgentError { message: String },
 }
