@@ -2,6 +2,7 @@
 
 pub mod durable;
 pub mod index;
+pub mod issue;
 pub mod journal;
 pub mod plan_file;
 pub mod record;

@@ -1,5 +1,6 @@
 //! The record: one JSON document per run, interpretable without the campaign file, the controller's log or the device.
 
+pub use super::issue::{Issue, Severity};
 use crate::config::model::{AxisValue, Better};
 use indexmap::IndexMap;
 use isotherm_wire::{
@@ -169,6 +170,26 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason there is.
+    pub const ALL: &[Reason] = &[
+        Reason::Oom,
+        Reason::Timeout,
+        Reason::ExitCode,
+        Reason::Signal,
+        Reason::Transport,
+        Reason::Parse,
+        Reason::MemoryThrash,
+        Reason::ThermalStop,
+        Reason::Precondition,
+        Reason::CapabilityAbsent,
+        Reason::ModelMissing,
+        Reason::Spawn,
+        Reason::Interrupted,
+        Reason::DeviceLost,
+        Reason::Dominated,
+        Reason::Internal,
+    ];
+
     /// The word as it stands in a record.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -212,29 +233,6 @@ impl Validity {
             Validity::Invalid => "invalid",
         }
     }
-}
-
-/// A coded remark.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Issue {
-    pub code: String,
-    pub severity: Severity,
-    pub message: String,
-    /// What it is about: a path, a metric, a sensor.
-    pub subject: Option<String>,
-    pub value: Option<Value>,
-    pub hint: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    Note,
-    /// Degrades.
-    Warning,
-    /// Invalidates.
-    Error,
 }
 
 /// Labels in wall time; durations on the device's monotonic clock. `None` = that phase was not reached.
