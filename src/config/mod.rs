@@ -16,6 +16,7 @@ mod units;
 mod vocabulary;
 mod yaml;
 
+pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use model::Campaign;
 pub use settings::{SettingRow, settings_table};

@@ -204,6 +204,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_hint_is_what_all_records_say_else_what_the_registry_says() {
+        let entry = |hint: Option<&str>| Entry { repetition: None, path: None, message: None, hint: hint.map(Foreign::new) };
+        let registered = || Some(Foreign::new(Code::Suspended.entry().hint));
+        assert_eq!(hint_of("suspended", &[entry(Some("own")), entry(Some("own"))]), Some(Foreign::new("own")));
+        assert_eq!(hint_of("suspended", &[entry(Some("own")), entry(Some("other"))]), registered());
+        assert_eq!(hint_of("suspended", &[entry(None)]), registered());
+        assert_eq!(hint_of("oom", &[entry(None)]), Some(Foreign::new(registry::reason(Reason::Oom).hint)));
+        assert_eq!(hint_of("of_another_version", &[entry(None)]), None);
+    }
+
+    #[test]
     fn neighbouring_repetitions_are_written_as_a_range() {
         assert_eq!(repetitions_text(&[0, 1, 2, 5, 7, 8]), "r0–r2, r5, r7, r8");
         assert_eq!(repetitions_text(&[]), "");

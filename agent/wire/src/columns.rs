@@ -67,7 +67,7 @@ crate::table! {
             source: "/proc/stat",
             is: "CPU time without work since boot: idle and iowait",
             wraps: NEVER,
-            defects: "As cpu_busy_s; iowait may step back, and this with it",
+            defects: "As `cpu_busy_s`; iowait may step back, and this with it",
         }
         CpuSteal {
             name: "cpu_steal_s",
@@ -130,7 +130,7 @@ crate::table! {
             source: "/proc/meminfo",
             is: "Memory that holds nothing: `MemFree`",
             wraps: GAUGE,
-            defects: "Small on a machine that has read many files; mem_available_bytes says what can be had",
+            defects: "Small on a machine that has read many files; `mem_available_bytes` says what can be had",
         }
         Cached {
             name: "cached_bytes",
@@ -175,7 +175,7 @@ crate::table! {
             source: "/proc/vmstat",
             is: "Pages written to swap since boot: `pswpout`",
             wraps: AT_32_BITS,
-            defects: "As swap_in_pages_count",
+            defects: "As `swap_in_pages_count`",
         }
         MajorFaults {
             name: "major_faults_count",
@@ -211,7 +211,7 @@ crate::table! {
             source: "/proc/pressure/cpu",
             is: "Of the machine as a whole 0 by definition: somebody always has the CPU",
             wraps: NEVER,
-            defects: "Absent before Linux 5.13; else as psi_cpu_some_us",
+            defects: "Absent before Linux 5.13; else as `psi_cpu_some_us`",
         }
         PsiMemorySome {
             name: "psi_memory_some_us",
@@ -274,7 +274,7 @@ crate::table! {
             source: "cpu.stat",
             is: "Time for which the CPU quota held the keeper's own cgroup back, summed over its CPUs",
             wraps: NEVER,
-            defects: "As cgroup_throttled_count; v1 counts ns, which are divided by 1000",
+            defects: "As `cgroup_throttled_count`; v1 counts ns, which are divided by 1000",
         }
     }
 }
