@@ -34,6 +34,16 @@ impl Issue {
 }
 
 /// A code as it stands in a record. One that is made here is registered; one that is read may be of another version.
+///
+/// ```
+/// use isotherm::{registry::Code, store::issue::CodeText};
+/// assert_eq!(CodeText::from(Code::Suspended).as_str(), "suspended");
+/// ```
+///
+/// ```compile_fail
+/// use isotherm::store::issue::CodeText;
+/// let code = CodeText::from("made_up");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
