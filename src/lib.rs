@@ -6,6 +6,8 @@ pub mod config;
 pub mod device;
 pub mod digest;
 pub mod plan;
+pub mod reference;
+pub mod registry;
 pub mod report;
 pub mod run;
 pub mod schedule;

@@ -1,9 +1,10 @@
 //! The `command` backend: any program, its numbers read from what it printed or wrote by the campaign's rules.
 
-use super::{Reading, check_digest, kept, last_words, metric_of, omitted};
-use crate::config::model::{Better, MetricRule, Pick, Settings, Success, Take, TextSource};
+use super::{Reading, check_digest, kept, last_words, measured, metric_of, omitted};
+use crate::config::model::{MetricRule, Pick, Settings, Success, Take, TextSource};
 use crate::digest::sha256_hex;
 use crate::plan::expand::CommandWork;
+use crate::registry::MetricId;
 use crate::store::record::{Metric, Reason};
 use indexmap::IndexMap;
 use isotherm_wire::result::{CollectedFile, RunResult};
@@ -44,12 +45,12 @@ pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, re
     }
     let times = &result.times;
     if let (Some(spawn), Some(exit)) = (times.spawn_ns, times.exit_ns) {
-        let wall_s = exit.saturating_sub(spawn) as f64 / 1e9;
-        reading.metrics.entry("wall_s".into()).or_insert_with(|| metric_of(&[wall_s], "s", Better::Lower, "process.wall.v1"));
+        let (name, wall) = measured(MetricId::Wall, &[exit.saturating_sub(spawn) as f64 / 1e9]);
+        reading.metrics.entry(name).or_insert(wall);
     }
     if let Some(usage) = &result.usage {
-        let rss = usage.max_rss_bytes as f64;
-        reading.metrics.entry("max_rss_bytes".into()).or_insert_with(|| metric_of(&[rss], "bytes", Better::Lower, "process.max_rss.v1"));
+        let (name, rss) = measured(MetricId::MaxRss, &[usage.max_rss_bytes as f64]);
+        reading.metrics.entry(name).or_insert(rss);
     }
     reading.executed.insert("warmup".into(), result.warmup.len().into());
     reading

@@ -5,8 +5,9 @@ pub mod command;
 
 use crate::config::model::{AxisValue, Better, MetricRule, Success};
 use crate::plan::{Point, Work};
+use crate::registry::{Code, MetricId};
 use crate::stats;
-use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Severity, Spread};
+use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Spread};
 use crate::store::sidecar;
 use indexmap::IndexMap;
 use isotherm_wire::result::{Captured, RunResult};
@@ -127,6 +128,12 @@ fn metric_of(samples: &[f64], unit: &str, better: Better, definition: &str) -> M
     }
 }
 
+/// A metric of the registry: its name, and what its samples make of it.
+fn measured(id: MetricId, samples: &[f64]) -> (String, Metric) {
+    let entry = id.entry();
+    (entry.name.into(), metric_of(samples, entry.unit.symbol(), entry.better, entry.definition))
+}
+
 /// A number that isn't there, and why.
 fn omitted(unit: &str, better: Better, definition: &str, reason: String) -> Metric {
     Metric {
@@ -156,15 +163,11 @@ fn spread(all: &[f64], headline_of: &[f64]) -> Option<Spread> {
     })
 }
 
-fn issue(code: &str, severity: Severity, message: String, subject: Option<String>) -> Issue {
-    Issue { code: code.into(), severity, message, subject, value: None, hint: None }
-}
-
 /// Compare an output with what it must be.
 fn check_digest(reading: &mut Reading, value: String, method: &str, expected: Option<&str>) {
     if let Some(expected) = expected.filter(|e| *e != value) {
         let message = format!("the output's digest is {value}, it must be {expected}: another answer than the one expected");
-        reading.issues.push(issue("output_mismatch", Severity::Error, message, None));
+        reading.issues.push(Issue::new(Code::OutputMismatch, message));
     }
     reading.output_digest = Some(OutputDigest { value, method: method.into(), expected: expected.map(str::to_owned) });
 }

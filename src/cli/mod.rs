@@ -10,11 +10,13 @@ macro_rules! say {
 
 mod plan;
 mod progress;
+mod reference;
 mod results;
 mod run;
 mod words;
 
 use crate::config::Draft;
+use crate::reference::Page;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -96,6 +98,22 @@ Examples:
     Schema {
         #[arg(value_enum)]
         of: SchemaOf,
+    },
+    /// Say what an issue code, a reason, a metric or a column of telemetry means; all of them without a name
+    #[command(after_help = "\
+Examples:
+  isotherm explain output_differs
+  isotherm explain latency_ms
+  isotherm explain --json | jq -r '.entries[] | select(.kind == \"reason\") | .name'")]
+    Explain(ExplainArgs),
+    /// Print a page of the documentation that is made from tables and types, as Markdown
+    #[command(after_help = "\
+Examples:
+  isotherm reference metrics > docs/metrics.md
+  isotherm reference record | less")]
+    Reference {
+        #[arg(value_name = "PAGE", value_parser = reference::page_parser())]
+        page: Page,
     },
 }
 
@@ -208,6 +226,15 @@ struct DirArgs {
     json: bool,
 }
 
+#[derive(Args)]
+struct ExplainArgs {
+    /// As in a record, a report or the output of a command
+    name: Option<String>,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
 /// Run the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -219,6 +246,8 @@ pub fn main() -> ExitCode {
         Command::Status(args) => results::status(&args),
         Command::Verify(args) => results::verify(&args),
         Command::Schema { of } => results::schema(of),
+        Command::Explain(args) => reference::explain(&args),
+        Command::Reference { page } => print(&page.markdown()),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))
 }

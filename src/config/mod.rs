@@ -25,6 +25,7 @@ mod vocabulary;
 mod yaml;
 
 pub use condition::{Condition, Known, Verdict};
+pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use model::Campaign;
 pub use reference::campaign_reference;

@@ -337,7 +337,7 @@ fn finished(record: &Record, label: String, path: String) -> Event {
         reason: record.reason,
         message: record.message.clone(),
         validity: record.validity,
-        issues: record.issues.iter().map(|i| i.code.clone()).collect(),
+        issues: record.issues.iter().map(|i| i.code.to_string()).collect(),
         headline: record.metrics.iter().next().map(|(name, metric)| (name.clone(), metric.clone())),
         path,
     }))

@@ -258,9 +258,9 @@ fn a_client_that_does_not_read_delays_no_run() {
     // Many times what fits into all pipes and sockets on the way.
     let mut stopped = device.session("a").0;
     let big = start(&device.lab, this, "head -c 500000 /dev/zero | tr '\\0' x");
-    assert_eq!(client.ask(Request::Start(big)), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(big))), Reply::Started);
     client.sealed(this);
-    assert_eq!(client.ask(Request::Start(start(&device.lab, other, WAITS))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, other, WAITS)))), Reply::Started);
     assert!(matches!(stopped.ask(Request::Attach { run_id: id(other) }), Reply::Attached(RunState::Running { .. })));
     for _ in 0..40 {
         stopped.say(Request::Collect { run_id: id(this), offset: 0 });

@@ -143,9 +143,11 @@ pub const OUTPUT_DIGEST_METHOD: &str = "top8_last_axis_v1";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TensorFact {
+    /// Its name in the model.
     pub name: String,
     /// `f32`, `i32`, …
     pub dtype: String,
+    /// Its dimensions, outermost first.
     pub shape: Vec<u64>,
     /// sha256 (hex) over the little-endian values; exact bytes, so outputs may differ between CPUs.
     pub sha256: String,
