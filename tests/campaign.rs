@@ -18,6 +18,8 @@ mod claims;
 mod failures;
 #[path = "campaign/identity.rs"]
 mod identity;
+#[path = "campaign/language.rs"]
+mod language;
 #[path = "campaign/options.rs"]
 mod options;
 #[path = "campaign/reading.rs"]

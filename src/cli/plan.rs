@@ -112,6 +112,16 @@ impl View<'_> {
         for (why, n) in &reasons {
             text += &format!("  {}: {}\n", count(*n, "run"), plain(why));
         }
+        let mut dropped: IndexMap<&str, usize> = IndexMap::new();
+        for point in &self.plan.dropped {
+            *dropped.entry(&point.condition).or_insert(0) += 1;
+        }
+        for (condition, n) in &dropped {
+            text += &format!("  left out by `when`: {} ({})\n", count(*n, "point"), plain(condition));
+        }
+        for (name, n) in &self.plan.undecided {
+            text += &format!("  {n} of them may be left out: {name} is not known yet, `--refresh` or `run` will ask\n");
+        }
         if self.plan.excluded > 0 {
             text += &format!("  left out by `exclude`: {}\n", count(self.plan.excluded, "point"));
         }
@@ -180,6 +190,12 @@ impl View<'_> {
             "campaign": self.campaign.name,
             "points": self.plan.points.len(),
             "excluded": self.plan.excluded,
+            "dropped": self.plan.dropped.iter().map(|point| json!({
+                "device": point.device,
+                "point": point.label,
+                "when": &*point.condition,
+            })).collect::<Vec<_>>(),
+            "undecided": self.plan.undecided,
             "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.facts.get(id.as_str())))).collect::<serde_json::Map<_, _>>(),
             "states": diff::counts(self.jobs.iter()),
             "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
