@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod inspect;
+pub mod probe;
 pub mod result;
 pub mod session;
 pub mod task;
