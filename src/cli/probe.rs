@@ -1,6 +1,6 @@
 //! `isotherm probe`.
 
-use super::words::{count, plain};
+use super::words::plain;
 use super::{ProbeArgs, campaign, complain, exit, print};
 use crate::config::model::{Device, Local, Transport};
 use crate::device::{self, DeviceError};
@@ -134,7 +134,7 @@ fn lines(rows: &[Row]) -> String {
             cells.push(format!("{:source$}", plain(&row.source)));
         }
         if has_cost {
-            cells.push(format!("{:>9}", row.cost_ns.map(cost).unwrap_or_default()));
+            cells.push(format!("{:>14}", row.cost_ns.map(cost).unwrap_or_default()));
         }
         cells.push(plain(&row.text));
         text += &format!("    {}\n", cells.join("  ").trim_end());
@@ -145,15 +145,17 @@ fn lines(rows: &[Row]) -> String {
     text
 }
 
-/// `0.012 ms`: two digits that count, and never less than a nanosecond.
+/// `0.012 ms/read`.
 fn cost(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
-    let decimals = if ms >= 10.0 { 0 } else if ms >= 1.0 { 1 } else if ms >= 0.1 { 2 } else { 3 };
-    format!("{ms:.decimals$} ms")
-}
-
-/// What a probe found, in a line: for those who only wanted to get going.
-pub fn found(probed: &Probed) -> String {
-    let present = probed.capabilities.iter().filter(|c| c.present().is_some()).count();
-    format!("{} ({} of {} looked at are there; `isotherm probe` lists them)", probe::machine_line(&probed.machine), present, count(probed.capabilities.len(), "thing"))
+    let decimals = if ms >= 10.0 {
+        0
+    } else if ms >= 1.0 {
+        1
+    } else if ms >= 0.1 {
+        2
+    } else {
+        3
+    };
+    format!("{ms:.decimals$} ms/read")
 }

@@ -3,54 +3,55 @@
 use isotherm_wire::inspect::Machine;
 use isotherm_wire::probe::{Absent, Capability, Cause, Family};
 
-/// A remedy where there is one: for hardware that isn't there, there is none.
+/// A remedy where there is one: for hardware that isn't there, there is none. A command, with what there is to say about it behind a `#`.
 #[must_use]
 pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
-    let Absent { cause, .. } = capability.absent()?;
+    let Absent { cause, reason } = capability.absent()?;
     let id = capability.id.as_str();
+    let source = quoted(&capability.source);
     let text = match (capability.family, cause) {
-        (_, Cause::NoAnswer) if capability.family == Family::Inference || capability.family == Family::Gpu => {
-            format!("start `{}` by hand and see what it waits for", capability.source)
-        }
-        (_, Cause::NoAnswer) => format!("timeout 2 cat {}; a driver that hangs is reported in `dmesg`", capability.source),
+        (Family::Inference, Cause::NoAnswer | Cause::Failed) => format!("{source} --version   # what does it wait for, or miss?"),
+        (Family::Gpu, Cause::NoAnswer) => format!("{source}   # what does it wait for?"),
+        (_, Cause::NoAnswer) => format!("timeout 2 cat {source}   # a driver that hangs is named by dmesg"),
         (Family::Energy, Cause::NotPermitted) if id.starts_with("energy.rapl") => {
-            // Of package zones as well as of their parts: they are read by the same user.
-            "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj (until the next boot)".into()
+            "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj   # until the next boot".into()
         }
-        (Family::Energy, Cause::NotThere) if id == "energy.rapl" && is_x86(machine) => {
-            "sudo modprobe intel_rapl_msr (not in a virtual machine)".into()
-        }
-        (Family::Energy, Cause::NotThere) if id == "energy.pmic" => "sudo apt install libraspberrypi-bin".into(),
-        (Family::Energy, Cause::Failed | Cause::NotPermitted) if id == "energy.pmic" => "sudo usermod -aG video $USER, and log in again".into(),
-        (Family::Pressure, Cause::NotThere) => "boot with psi=1 (kernel built with CONFIG_PSI)".into(),
-        (Family::Pressure, Cause::Failed) => "boot with psi=1".into(),
-        (Family::Clock, Cause::NotThere) if !is_virtual(machine) => "load a cpufreq driver, e.g. sudo modprobe cpufreq-dt".into(),
-        (Family::Clock, Cause::NotPermitted) => format!("sudo chmod a+r {}", capability.source),
-        (Family::Gpu, Cause::Failed) if id == "gpu.nvidia.smi" => "load the driver: sudo modprobe nvidia".into(),
-        (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.devices" => "load the driver: sudo modprobe nvidia".into(),
-        (Family::Gpu, Cause::NotThere) if id.starts_with("gpu.nvidia.") => "install the NVIDIA driver's utilities of the same version".into(),
-        (Family::Inference, Cause::NotThere) if id == "inference.onnxruntime.env" => "unset ORT_DYLIB_PATH, or set it to the library".into(),
+        // The module's name is Intel's; it serves AMD as well.
+        (Family::Energy, Cause::NotThere) if id == "energy.rapl" && is_x86(machine) && !is_virtual(machine) => "sudo modprobe intel_rapl_msr".into(),
+        (Family::Energy, Cause::NotThere) if id == "energy.pmic" => "sudo apt install raspi-utils   # has vcgencmd".into(),
+        (Family::Energy, Cause::Failed | Cause::NotPermitted) if id == "energy.pmic" => "sudo usermod -aG video $USER   # and log in again".into(),
+        (Family::Pressure, Cause::NotThere) => "echo psi=1   # add it to the kernel's command line; needs CONFIG_PSI".into(),
+        (Family::Pressure, Cause::Failed) if reason.contains("not supported") => "echo psi=1   # add it to the kernel's command line".into(),
+        (Family::Clock, Cause::NotThere) if !is_virtual(machine) => "sudo modprobe cpufreq-dt   # or the cpufreq driver of this processor".into(),
+        (Family::Gpu, Cause::Failed) if id == "gpu.nvidia.smi" => "sudo modprobe nvidia   # is the driver loaded?".into(),
+        (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.devices" => "sudo modprobe nvidia   # is the driver loaded?".into(),
+        (Family::Inference, Cause::NotThere) if id == "inference.onnxruntime.env" => "unset ORT_DYLIB_PATH   # or set it to the library".into(),
         (Family::Inference, Cause::NotThere) if id.starts_with("inference.onnxruntime") => {
-            "pip install onnxruntime, or set ORT_DYLIB_PATH to the library".into()
+            "pip install onnxruntime   # or set ORT_DYLIB_PATH to the library".into()
         }
-        (Family::Inference, Cause::NotThere) => "build llama.cpp, and put its build/bin on PATH".into(),
-        (Family::Inference, Cause::Failed) => format!("{} --version (an executable of another machine, or a library it misses?)", capability.source),
-        (Family::Permission, Cause::NotPermitted) => match id {
-            "permission.pid_namespace" | "permission.own_cgroup" => "run isotherm as root; without it runs are contained as a subreaper".into(),
-            _ => "run isotherm as root".into(),
-        },
-        (Family::Cgroup, Cause::NotThere) => "sudo mount -t cgroup2 none /sys/fs/cgroup".into(),
-        (_, Cause::NotPermitted) if !capability.source.is_empty() => format!("sudo chmod a+r {}", capability.source),
+        (Family::Inference, Cause::NotThere) => "export PATH=$PATH:~/llama.cpp/build/bin   # once llama.cpp is built there".into(),
+        (Family::Permission, Cause::NotPermitted) if ["permission.pid_namespace", "permission.own_cgroup"].contains(&id) => {
+            "sudo -E isotherm …   # not needed: runs are contained as a subreaper without it".into()
+        }
+        (Family::Permission, Cause::NotPermitted) => "sudo -E isotherm …   # root may".into(),
+        (Family::Cgroup, Cause::NotThere) if reason.starts_with("no cgroup") => "sudo mount -t cgroup2 none /sys/fs/cgroup".into(),
+        (_, Cause::NotPermitted) if capability.source.starts_with('/') => format!("sudo chmod a+r {source}"),
         _ => return None,
     };
     Some(text)
+}
+
+/// A path as a shell takes it for one word: names of files are anybody's choice.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,".contains(c);
+    if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', "'\\''")) }
 }
 
 fn is_x86(machine: &Machine) -> bool {
     machine.arch == "x86_64" || machine.cpu_features.iter().any(|feature| feature == "sse4_2")
 }
 
-/// Told by the vendor that the firmware names; a guess is good enough to leave out a remedy.
+/// By the vendor that the firmware names; where it names none, it is taken for a virtual machine, too. Leaves out remedies, nothing else.
 fn is_virtual(machine: &Machine) -> bool {
     const VENDORS: [&str; 7] = ["QEMU", "VMware", "Xen", "innotek", "Microsoft Corporation Virtual", "Amazon EC2", "Google Compute"];
     machine.board_model.as_ref().is_none_or(|model| VENDORS.iter().any(|vendor| model.starts_with(vendor)))
@@ -66,6 +67,12 @@ mod tests {
         let source = "/sys/x".to_owned();
         let capability = Capability { id: id.into(), family, name: "n".into(), unit: None, source, recorded: false, found };
         remedy(&capability, &Machine { arch: "x86_64".into(), ..Machine::default() })
+    }
+
+    #[test]
+    fn a_path_is_one_word_of_a_command() {
+        assert_eq!(quoted("/sys/class/powercap/intel-rapl:0/energy_uj"), "/sys/class/powercap/intel-rapl:0/energy_uj");
+        assert_eq!(quoted("/a b/$(c)'d"), "'/a b/$(c)'\\''d'");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn sections(probed: &Probed) -> Vec<(Section, Vec<Row>)> {
         (Section::CanRun, of(Section::CanRun).into_iter().map(present_row).collect()),
         (Section::NotYet, shared(&of(Section::NotYet))),
         (Section::Cannot, cannot(&probed.capabilities, &of(Section::Cannot), machine)),
-        (Section::MayDo, of(Section::MayDo).into_iter().map(|c| permission(c, machine)).collect()),
+        (Section::MayDo, permissions(&of(Section::MayDo), machine)),
     ];
     sections.into_iter().filter(|(_, rows)| !rows.is_empty()).collect()
 }
@@ -79,6 +79,8 @@ fn recorded(capabilities: &[&Capability]) -> Vec<Row> {
 fn directory(source: &str, family: Family) -> String {
     match (family, source.rsplit_once('/')) {
         (Family::Pressure, Some((dir, _))) => dir.to_owned(),
+        // The directory of our own group can be long, and is nobody's interest.
+        (Family::Cgroup, _) => "/sys/fs/cgroup".into(),
         _ => source.to_owned(),
     }
 }
@@ -130,26 +132,36 @@ fn shared(capabilities: &[&Capability]) -> Vec<Row> {
 
 fn kind(capability: &Capability) -> String {
     let word = match capability.family {
-        Family::Throttling => capability.name.as_str(),
-        Family::Temperature | Family::Energy if capability.name.contains(' ') => capability.name.split(' ').next().unwrap_or_default(),
         Family::Clock => "",
+        Family::Temperature | Family::Energy | Family::Throttling => word(capability),
         _ => capability.id.as_str(),
     };
     format!("{:?} {:?} {word}", capability.family, capability.unit)
 }
 
-/// `clock policy0 … policy63`: the least and the most of their values, the cost of all.
+/// What those of a kind have in common: the driver of sensors, the whole name of others.
+fn word(capability: &Capability) -> &str {
+    match capability.family {
+        Family::Temperature | Family::Energy => capability.name.split(' ').next().unwrap_or_default(),
+        _ => &capability.name,
+    }
+}
+
+/// `clock policies ×64`: the least and the most of their values, the cost of all.
 fn one_for_all(all: &[&Capability]) -> Row {
-    let mut rows: Vec<Row> = all.iter().map(|c| present_row(c)).collect();
     let by_value = |c: &&&Capability| c.present().and_then(|p| p.value);
-    let least = all.iter().filter(|c| by_value(c).is_some()).min_by(|a, b| by_value(a).partial_cmp(&by_value(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let least =
+        all.iter().filter(|c| by_value(c).is_some()).min_by(|a, b| by_value(a).partial_cmp(&by_value(b)).unwrap_or(std::cmp::Ordering::Equal));
     let most = all.iter().filter(|c| by_value(c).is_some()).max_by(|a, b| by_value(a).partial_cmp(&by_value(b)).unwrap_or(std::cmp::Ordering::Equal));
     let words = |c: Option<&&Capability>| c.map(|c| present_row(c).text).unwrap_or_default();
     let (low, high) = (words(least), words(most));
-    let cost_ns = rows.iter().filter_map(|row| row.cost_ns).reduce(|a, b| a + b);
-    let last = rows.pop().unwrap_or_default();
-    let first = rows.into_iter().next().unwrap_or_default();
-    let name = if first.name == last.name { format!("{} ×{}", first.name, all.len()) } else { format!("{} … {} ({})", first.name, last.name, all.len()) };
+    let cost_ns = all.iter().filter_map(|c| c.present()?.cost_ns).reduce(|a, b| a + b);
+    let first = all[0];
+    let name = match first.family {
+        Family::Clock => "policies".to_owned(),
+        _ => word(first).to_owned(),
+    };
+    let name = format!("{} ×{}", title(&Capability { name, ..first.clone() }), all.len());
     let text = if low == high { low } else { format!("{low} … {high}") };
     Row { name, source: format!("{} …", first.source), cost_ns, text, remedy: None }
 }
@@ -157,8 +169,7 @@ fn one_for_all(all: &[&Capability]) -> Row {
 /// Of a family that has something, a class without a member isn't missing.
 fn cannot(all: &[Capability], absent: &[&Capability], machine: &Machine) -> Vec<Row> {
     let is_class = |c: &Capability| {
-        let classes =
-            ["temperature.thermal", "temperature.hwmon", "energy.rapl", "gpu.nvidia", "gpu.drm", "throttling.any", "power_source.any"];
+        let classes = ["temperature.thermal", "temperature.hwmon", "energy.rapl", "gpu.nvidia", "gpu.drm", "throttling.any", "power_source.any"];
         classes.contains(&c.id.as_str()) && c.absent().is_some_and(|a| a.cause == Cause::NotThere)
     };
     let has_other = |c: &Capability| all.iter().any(|other| other.family == c.family && other.present().is_some());
@@ -167,19 +178,27 @@ fn cannot(all: &[Capability], absent: &[&Capability], machine: &Machine) -> Vec<
         let Some(why) = capability.absent() else { continue };
         let text = match capability.family {
             _ if capability.source.is_empty() => why.reason.clone(),
-            Family::Inference | Family::Gpu if why.cause == Cause::NotThere => why.reason.clone(),
+            Family::Inference if why.cause == Cause::NotThere => why.reason.clone(),
+            Family::Gpu if capability.id == "gpu.nvidia" => why.reason.clone(),
             _ => format!("{}: {}", capability.source, why.reason),
         };
         let row = Row { name: title(capability), source: String::new(), cost_ns: None, text, remedy: super::remedy(capability, machine) };
         // One cure for several of a kind is said once.
         match rows.iter_mut().find(|other| other.remedy.is_some() && other.remedy == row.remedy) {
-            Some(other) if capability.family != Family::Inference => {
-                other.name = format!("{}, {}", other.name, row.name);
-            }
-            _ => rows.push(row),
+            Some(other) => other.name = format!("{}, {}", other.name, row.name),
+            None => rows.push(row),
         }
     }
     rows
+}
+
+fn permissions(capabilities: &[&Capability], machine: &Machine) -> Vec<Row> {
+    // Of a copy of a machine's files, one line says it of all.
+    let untried = capabilities.first().and_then(|c| c.absent()).filter(|why| why.cause == Cause::NotTried);
+    if let Some(why) = untried.filter(|why| capabilities.iter().all(|c| c.absent() == Some(*why))) {
+        return vec![Row { name: "not tried".into(), text: why.reason.clone(), ..Row::default() }];
+    }
+    capabilities.iter().map(|c| permission(c, machine)).collect()
 }
 
 fn permission(capability: &Capability, machine: &Machine) -> Row {

@@ -129,7 +129,14 @@ fn batteries(prober: &Prober) -> Vec<Capability> {
             let trial = battery_product(prober, &volts, &amperes);
             (amperes, trial)
         };
-        entries.push(capability(Family::Energy, format!("energy.{supply}"), &format!("battery {supply}"), Some("uw"), prober.shown(&path), found(trial)));
+        entries.push(capability(
+            Family::Energy,
+            format!("energy.{supply}"),
+            &format!("battery {supply}"),
+            Some("uw"),
+            prober.shown(&path),
+            found(trial),
+        ));
     }
     entries
 }
@@ -161,9 +168,11 @@ fn pmic(prober: &Prober, around: &Surroundings, runner: &Runner) -> Option<Capab
                     let cost_ns = crate::sys::monotonic_ns() - start;
                     let rails = output.stdout.lines().filter(|line| line.contains("current(")).count();
                     match super::first_line(&output.stderr).or_else(|| super::first_line(&output.stdout)) {
-                        _ if output.ok && rails > 0 => {
-                            Found::Present(Present { cost_ns: Some(cost_ns), facts: facts([("rails", Some(rails.to_string()))]), ..Present::default() })
-                        }
+                        _ if output.ok && rails > 0 => Found::Present(Present {
+                            cost_ns: Some(cost_ns),
+                            facts: facts([("rails", Some(rails.to_string()))]),
+                            ..Present::default()
+                        }),
                         said => Found::Absent(absent(Cause::Failed, &said.unwrap_or_else(|| "it names no rail".into()))),
                     }
                 }
@@ -171,5 +180,5 @@ fn pmic(prober: &Prober, around: &Surroundings, runner: &Runner) -> Option<Capab
             }
         }
     };
-    Some(capability(Family::Energy, "energy.pmic".into(), "power controller (vcgencmd pmic_read_adc)", None, "vcgencmd".into(), found))
+    Some(capability(Family::Energy, "energy.pmic".into(), "PMIC (vcgencmd pmic_read_adc)", None, "vcgencmd".into(), found))
 }

@@ -87,11 +87,7 @@ fn of_card(prober: &Prober, dir: &Path, card: &str) -> Vec<Capability> {
     let driver = text("uevent").and_then(|t| t.lines().find_map(|l| l.strip_prefix("DRIVER=").map(str::to_owned)));
     let ids = text("vendor").zip(text("device")).map(|(vendor, device)| format!("{vendor}:{device}"));
     let facts = facts([("driver", driver), ("pci_id", ids)]);
-    let there = if facts.is_empty() {
-        Found::Absent(absent(Cause::Failed, "neither driver nor ids can be read"))
-    } else {
-        is_there(facts)
-    };
+    let there = if facts.is_empty() { Found::Absent(absent(Cause::Failed, "neither driver nor ids can be read")) } else { is_there(facts) };
     let mut entries = vec![capability(Family::Gpu, format!("gpu.{card}"), card, None, prober.shown(dir), there)];
     let busy = dir.join("gpu_busy_percent");
     if prober.exists(&busy) {

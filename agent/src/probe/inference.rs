@@ -132,4 +132,3 @@ fn infer(prober: &Prober, runner: &Runner, path: &str) -> Result<ModelOutcome, A
     let inference_ns = inference_ns.ok_or_else(|| absent(Cause::Garbage, "no inference was timed"))?;
     Ok(ModelOutcome::Runs { load_ns: answer.load_ns, inference_ns })
 }
-

@@ -143,7 +143,8 @@ fn machine(prober: &Prober, containment: ContainmentCapability) -> Machine {
     let mut machine = found.unwrap_or_else(|why: Absent| {
         // Some file of it hangs. The rest is known without files.
         let name = sys::uname();
-        let mut machine = Machine { hostname: name.hostname, arch: name.machine, kernel: name.release, kernel_version: name.version, ..Machine::default() };
+        let mut machine =
+            Machine { hostname: name.hostname, arch: name.machine, kernel: name.release, kernel_version: name.version, ..Machine::default() };
         for field in ["quota_cpus", "cpuset_cpus", "memory_bytes"] {
             machine.limits.unknown.insert(field.into(), why.reason.clone());
         }

@@ -45,4 +45,3 @@ fn battery(prober: &Prober, dir: &Path) -> Result<Present, Absent> {
     let facts = facts([("status", Some(status.text)), ("capacity_pct", capacity)]);
     Ok(Present { cost_ns: Some(status.cost_ns), value: None, facts, flaky: status.flaky })
 }
-

@@ -118,12 +118,7 @@ fn limits(prober: &Prober) -> Capability {
         let quota = unknown("quota_cpus").unwrap_or_else(|| limits.quota_cpus.map_or("none".into(), |n| n.to_string()));
         let memory = unknown("memory_bytes").unwrap_or_else(|| limits.memory_bytes.map_or("none".into(), |n| n.to_string()));
         let cpuset = unknown("cpuset_cpus").or(limits.cpuset_cpus.map(|n| n.to_string())).unwrap_or_else(|| "unknown".into());
-        let facts = facts([
-            ("cgroup", Some(version)),
-            ("quota_cpus", Some(quota)),
-            ("cpuset_cpus", Some(cpuset)),
-            ("memory_bytes", Some(memory)),
-        ]);
+        let facts = facts([("cgroup", Some(version)), ("quota_cpus", Some(quota)), ("cpuset_cpus", Some(cpuset)), ("memory_bytes", Some(memory))]);
         Ok(Present { facts, ..Present::default() })
     });
     let source = "/proc/self/cgroup".to_owned();

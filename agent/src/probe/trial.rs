@@ -119,8 +119,9 @@ impl Prober {
         let reading = self.read(path)?;
         let value = reading.text.parse::<i64>().map_err(|_| garbage("a whole number", &reading.text))?;
         if !plausible.contains(&value) {
-            let reason = format!("reads {value}, which is not within {} to {}", plausible.start(), plausible.end());
-            return Err(absent(Cause::OutOfRange, &reason));
+            let (least, most) = (plausible.start(), plausible.end());
+            let range = if *most == i64::MAX { format!("less than {least}") } else { format!("not within {least} to {most}") };
+            return Err(absent(Cause::OutOfRange, &format!("reads {value}, which is {range}")));
         }
         Ok(Present { cost_ns: Some(reading.cost_ns), value: Some(value as f64), flaky: reading.flaky, ..Present::default() })
     }
@@ -243,7 +244,7 @@ fn natural(name: &str) -> Vec<(u64, String)> {
         let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
         let (number, after) = after.split_at(digits);
         parts.push((0, word.to_owned()));
-        parts.push((number.parse().unwrap_or(u64::MAX), String::new()));
+        parts.push((if number.is_empty() { 0 } else { number.parse().unwrap_or(u64::MAX) }, String::new()));
         rest = after;
     }
     parts
