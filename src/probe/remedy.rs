@@ -20,8 +20,11 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
         (Family::Energy, Cause::NotThere) if id == "energy.rapl" && is_x86(machine) && !is_virtual(machine) => "sudo modprobe intel_rapl_msr".into(),
         (Family::Energy, Cause::NotThere) if id == "energy.pmic" => "sudo apt install raspi-utils   # has vcgencmd".into(),
         (Family::Energy, Cause::Failed | Cause::NotPermitted) if id == "energy.pmic" => "sudo usermod -aG video $USER   # and log in again".into(),
-        (Family::Pressure, Cause::NotThere) => "echo psi=1   # add it to the kernel's command line; needs CONFIG_PSI".into(),
-        (Family::Pressure, Cause::Failed) if reason.contains("not supported") => "echo psi=1   # add it to the kernel's command line".into(),
+        (Family::Pressure, Cause::NotThere | Cause::Failed) if machine.board_model.as_deref().is_some_and(|m| m.starts_with("Raspberry Pi")) => {
+            "sudo sed -i '1s/$/ psi=1/' /boot/firmware/cmdline.txt   # and reboot".into()
+        }
+        (Family::Pressure, Cause::NotThere) => "add psi=1 to the kernel's command line (a kernel with CONFIG_PSI)".into(),
+        (Family::Pressure, Cause::Failed) if reason.contains("not supported") => "add psi=1 to the kernel's command line".into(),
         (Family::Clock, Cause::NotThere) if !is_virtual(machine) => "sudo modprobe cpufreq-dt   # or the cpufreq driver of this processor".into(),
         (Family::Gpu, Cause::Failed) if id == "gpu.nvidia.smi" => "sudo modprobe nvidia   # is the driver loaded?".into(),
         (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.devices" => "sudo modprobe nvidia   # is the driver loaded?".into(),
@@ -31,9 +34,9 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
         }
         (Family::Inference, Cause::NotThere) => "export PATH=$PATH:~/llama.cpp/build/bin   # once llama.cpp is built there".into(),
         (Family::Permission, Cause::NotPermitted) if ["permission.pid_namespace", "permission.own_cgroup"].contains(&id) => {
-            "sudo -E isotherm …   # not needed: runs are contained as a subreaper without it".into()
+            "run isotherm as root; without it, runs are contained by a subreaper".into()
         }
-        (Family::Permission, Cause::NotPermitted) => "sudo -E isotherm …   # root may".into(),
+        (Family::Permission, Cause::NotPermitted) => "run isotherm as root".into(),
         (Family::Cgroup, Cause::NotThere) if reason.starts_with("no cgroup") => "sudo mount -t cgroup2 none /sys/fs/cgroup".into(),
         (_, Cause::NotPermitted) if capability.source.starts_with('/') => format!("sudo chmod a+r {source}"),
         _ => return None,

@@ -125,7 +125,10 @@ fn infer(prober: &Prober, runner: &Runner, path: &str) -> Result<ModelOutcome, A
     let output = runner.run(&["/proc/self/exe", "infer"], Some(stdin), MODEL_LIMIT)?;
     if !output.ok {
         let said = first_line(&output.stderr).unwrap_or_else(|| "the engine ended without a word".into());
-        return Err(absent(Cause::Failed, said.trim_start_matches("isotherm-agent: ")));
+        let said = said.trim_start_matches("isotherm-agent: ");
+        // Which model it is stands beside the reason.
+        let said = said.strip_prefix(&format!("model {path}: ")).unwrap_or(said);
+        return Err(absent(Cause::Failed, said));
     }
     let answer: InferOutput = serde_json::from_str(&output.stdout).map_err(|e| absent(Cause::Garbage, &e.to_string()))?;
     let inference_ns = answer.rounds_ns.first().and_then(|round| round.first().copied());
