@@ -126,11 +126,12 @@ fn title(section: Section) -> &'static str {
 fn lines(rows: &[Row]) -> String {
     let width = |of: fn(&Row) -> &str, most: usize| rows.iter().map(|row| plain(of(row)).chars().count()).filter(|n| *n <= most).max().unwrap_or(0);
     let (name, source) = (width(|row| &row.name, WIDEST_NAME), width(|row| &row.source, WIDEST_SOURCE));
+    let has_source = rows.iter().any(|row| !row.source.is_empty());
     let has_cost = rows.iter().any(|row| row.cost_ns.is_some());
     let mut text = String::new();
     for row in rows {
         let mut cells = vec![format!("{:name$}", plain(&row.name))];
-        if source > 0 {
+        if has_source {
             cells.push(format!("{:source$}", plain(&row.source)));
         }
         if has_cost {

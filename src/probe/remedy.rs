@@ -19,7 +19,9 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
         // The module's name is Intel's; it serves AMD as well.
         (Family::Energy, Cause::NotThere) if id == "energy.rapl" && is_x86(machine) && !is_virtual(machine) => "sudo modprobe intel_rapl_msr".into(),
         (Family::Energy, Cause::NotThere) if id == "energy.pmic" => "sudo apt install raspi-utils   # has vcgencmd".into(),
-        (Family::Energy, Cause::Failed | Cause::NotPermitted) if id == "energy.pmic" => "sudo usermod -aG video $USER   # and log in again".into(),
+        (Family::Energy, Cause::Failed | Cause::NotPermitted) if id == "energy.pmic" && reason.to_lowercase().contains("permission") => {
+            "sudo usermod -aG video $USER   # and log in again".into()
+        }
         (Family::Pressure, Cause::NotThere | Cause::Failed) if machine.board_model.as_deref().is_some_and(|m| m.starts_with("Raspberry Pi")) => {
             "sudo sed -i '1s/$/ psi=1/' /boot/firmware/cmdline.txt   # and reboot".into()
         }

@@ -112,7 +112,7 @@ fn llama(prober: &Prober, around: &Surroundings, runner: &Runner, tool: &str) ->
 
 /// One inference in a child of its own, after a first one.
 pub fn try_model(prober: &Prober, runner: &Runner, path: &str) -> TriedModel {
-    let outcome = infer(prober, runner, path).map_or_else(ModelOutcome::Fails, |present| present);
+    let outcome = infer(prober, runner, path).unwrap_or_else(ModelOutcome::Fails);
     TriedModel { path: path.to_owned(), outcome }
 }
 

@@ -136,7 +136,8 @@ impl Surroundings {
 /// What the machine is. Of a copy, what only the running kernel can tell is left empty.
 fn machine(prober: &Prober, containment: ContainmentCapability) -> Machine {
     let root = prober.root().to_owned();
-    let found = prober.within({
+    // Some hundred files, and a C library of megabytes that a cold SD card takes its time to give.
+    let found = prober.within_times(10, {
         let containment = containment.clone();
         move || Ok(inspect::machine::inspect(&root, &containment))
     });

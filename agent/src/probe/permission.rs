@@ -39,7 +39,7 @@ fn contained(runner: &Runner, machine: &Machine, (there, missing): (bool, &str))
     }
     let reasons = &machine.containment.reasons;
     let reason = reasons.iter().find_map(|reason| reason.strip_prefix(missing)?.strip_prefix(": "));
-    let reason = reason.unwrap_or("it can't be had here").to_owned();
+    let reason = reason.and_then(|reason| reason.split(" (os error").next()).unwrap_or("it can't be had here").to_owned();
     let cause = if reason.contains("not permitted") || reason.contains("denied") { Cause::NotPermitted } else { Cause::Failed };
     Found::Absent(Absent { cause, reason })
 }

@@ -76,6 +76,12 @@ impl Prober {
 
     /// Do something that may hang.
     pub fn within<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T, Absent> + Send + 'static) -> Result<T, Absent> {
+        self.within_times(1, work)
+    }
+
+    /// Do a lot that may hang: it has so many times the deadline.
+    pub fn within_times<T: Send + 'static>(&self, times: u32, work: impl FnOnce() -> Result<T, Absent> + Send + 'static) -> Result<T, Absent> {
+        let deadline = self.deadline * times;
         let left = Duration::from_nanos(self.give_up_ns.saturating_sub(sys::monotonic_ns()));
         if left.is_zero() {
             return Err(absent(Cause::NotTried, "the time for all trials together was over"));
@@ -93,12 +99,12 @@ impl Prober {
                 Err(unsent) => job = unsent.0,
             }
         };
-        match answered.recv_timeout(self.deadline.min(left)) {
+        match answered.recv_timeout(deadline.min(left)) {
             Ok(result) => {
                 self.worker.replace(Some(worker));
                 result
             }
-            Err(RecvTimeoutError::Timeout) => Err(absent(Cause::NoAnswer, &format!("no answer within {} ms", self.deadline.as_millis()))),
+            Err(RecvTimeoutError::Timeout) => Err(absent(Cause::NoAnswer, &format!("no answer within {} ms", deadline.min(left).as_millis()))),
             Err(RecvTimeoutError::Disconnected) => Err(absent(Cause::Failed, "the trial itself failed")),
         }
     }
