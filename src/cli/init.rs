@@ -49,7 +49,7 @@ fn write_first(args: &InitArgs) -> Result<String, Refusal> {
     if !args.force && fs::symlink_metadata(&args.output).is_ok() {
         return Err(there_already(&args.output));
     }
-    for dir in args.models.iter().filter(|dir| !dir.is_dir()) {
+    if let Some(dir) = args.models.iter().find(|dir| !dir.is_dir()) {
         return Err(usage(format!("{} is not a directory", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
     }
 

@@ -26,7 +26,7 @@ pub fn probe(args: &ProbeArgs) -> u8 {
     };
     let root = match &args.root {
         None => "/".to_owned(),
-        Some(root) => match std::fs::canonicalize(root) {
+        Some(root) => match std::fs::canonicalize(root).and_then(|root| std::fs::read_dir(&root).map(|_| root)) {
             Ok(root) => root.display().to_string(),
             Err(e) => {
                 let hint = "give a directory that holds a copy of a machine's `proc` and `sys`";

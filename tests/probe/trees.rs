@@ -63,7 +63,7 @@ fn a_server_of_whose_counters_one_is_unreadable() {
     let lab = Lab::of(if is_root() { User::Ordinary } else { User::Caller });
     copy("two-packages", &lab.path("tree"));
     let counter = lab.path("tree/sys/class/powercap/intel-rapl:1/energy_uj");
-    fs::set_permissions(&counter, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&counter, fs::Permissions::from_mode(0o000)).unwrap();
     snapshot!("probe__two_packages", page(&lab));
 }
 
@@ -93,6 +93,9 @@ fn a_hostile_machine_hangs_nothing_and_moves_no_cursor() {
 
 #[test]
 fn a_root_that_is_not_there_is_a_usage_error() {
-    let ran = Lab::new().run(&["probe", "--root", "none"]).expect(2);
+    let lab = Lab::new();
+    lab.write("file", "");
+    lab.run(&["probe", "--root", "file"]).expect(2);
+    let ran = lab.run(&["probe", "--root", "none"]).expect(2);
     assert!(ran.stderr().contains("failed to look at none: No such file") && ran.stderr().contains("hint: "), "{}", ran.stderr());
 }

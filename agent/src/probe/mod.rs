@@ -22,7 +22,7 @@ use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, PROBE_VERSION, Present, ProbeAnswer, ProbeRequest, Probed};
 use isotherm_wire::session::{Engine, Failure};
 use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -93,7 +93,18 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
         inference::entries(prober, around, runner),
         permission::entries(prober, runner, machine),
     ];
-    families.into_iter().flatten().collect()
+    let mut entries: Vec<Capability> = families.into_iter().flatten().collect();
+    let mut ids = BTreeSet::new();
+    for entry in &mut entries {
+        // Two of one name, as a driver may have it: numbered.
+        let name = entry.id.clone();
+        let mut number = 2;
+        while !ids.insert(entry.id.clone()) {
+            entry.id = format!("{name}.{number}");
+            number += 1;
+        }
+    }
+    entries
 }
 
 /// Where programs and libraries are looked for besides the usual places.

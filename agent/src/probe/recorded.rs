@@ -18,8 +18,8 @@ pub fn entries(prober: &Prober) -> Vec<Capability> {
 }
 
 /// Family, words and place of a source.
-fn about(source: &str) -> (Family, &'static str, &'static str) {
-    match source {
+fn about(source: &'static str) -> Option<(Family, &'static str, &'static str)> {
+    let about = match source {
         "stat" => (Family::Load, "cpu time", "proc/stat"),
         "loadavg" => (Family::Load, "load average", "proc/loadavg"),
         "meminfo" => (Family::Memory, "memory, swap in use", "proc/meminfo"),
@@ -29,13 +29,15 @@ fn about(source: &str) -> (Family, &'static str, &'static str) {
         "pressure_io" => (Family::Pressure, "pressure on io", "proc/pressure/io"),
         "cgroup_memory" => (Family::Cgroup, "cgroup memory", "sys/fs/cgroup"),
         "cgroup_throttling" => (Family::Cgroup, "cgroup throttling", "sys/fs/cgroup"),
-        _ => (Family::Load, "another source", "proc"),
-    }
+        _ => return None,
+    };
+    Some(about)
 }
 
 fn entry(prober: &Prober, opener: Opener) -> Capability {
-    let (family, name, place) = about(opener.name);
-    let id = format!("{}.{}", word(family), opener.name.replace('_', "."));
+    let (family, name, place) = about(opener.name).unwrap_or((Family::Load, opener.name, "proc"));
+    let word = word(family);
+    let id = format!("{word}.{}", opener.name.trim_start_matches(word).trim_start_matches('_'));
     let mut source = prober.at(place).display().to_string();
     let tried = prober.within(move || Ok(try_source(opener)));
     let trial = tried.and_then(|tried| {
@@ -123,4 +125,16 @@ fn limits(prober: &Prober) -> Capability {
     });
     let source = "/proc/self/cgroup".to_owned();
     Capability { recorded: true, ..capability(Family::Cgroup, "cgroup.limits".into(), "cgroup limits", None, source, found(trial)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_of_the_sampler_has_its_words() {
+        for opener in sampler::openers(Path::new("/")) {
+            assert!(about(opener.name).is_some(), "{}", opener.name);
+        }
+    }
 }

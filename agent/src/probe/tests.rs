@@ -79,8 +79,11 @@ fn release(path: &Path) {
     let _ = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
 }
 
+/// A name, and what makes it so of a file that has just been taken away.
+type Fault = (&'static str, fn(&Path));
+
 /// The ways of a file to go wrong.
-const FAULTS: [(&str, fn(&Path)); 8] = [
+const FAULTS: [Fault; 8] = [
     ("gone", |_| {}),
     ("empty", |path| fs::write(path, "").unwrap()),
     ("text", |path| fs::write(path, "\u{1b}[31m n/a \u{7}\n").unwrap()),
@@ -143,6 +146,19 @@ fn break_each_file_of(name: &str) {
         }
         fs::rename(&backup, &path).unwrap();
     }
+}
+
+#[test]
+fn two_of_one_name_are_two() {
+    let dir = tempfile::tempdir().unwrap();
+    for zone in ["intel-rapl:0", "intel-rapl:1"] {
+        let zone = dir.path().join("sys/class/powercap").join(zone);
+        fs::create_dir_all(&zone).unwrap();
+        fs::write(zone.join("name"), "package-0\n").unwrap();
+        fs::write(zone.join("energy_uj"), "1\n").unwrap();
+    }
+    let ids: Vec<String> = look(dir.path()).into_iter().map(|c| c.id).filter(|id| id.starts_with("energy.rapl")).collect();
+    assert_eq!(ids, ["energy.rapl.package-0", "energy.rapl.package-0.2"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::sys;
 use isotherm_wire::probe::{Absent, Cause, Present};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// One read, listing or opening answers within this time or counts as hung: the slowest honest sensors (an i2c bus at 100 kHz, a
 /// battery's controller) take some tens of milliseconds.
 const DEADLINE: Duration = Duration::from_millis(500);
-/// All trials together end within this time; what is left is not tried any more.
+/// All trials together have this time, tools not counted; what is left then is not tried any more.
 const ALL_TOGETHER: Duration = Duration::from_secs(20);
 /// How often a source is read: once to see what it says, the rest for the cost.
 const READS: usize = 4;
@@ -27,7 +27,8 @@ const MOST_NAMES: usize = 4096;
 pub struct Prober {
     root: PathBuf,
     deadline: Duration,
-    give_up_ns: u64,
+    /// What is left of the time for all trials together.
+    left: Cell<Duration>,
     /// Does the trials. One that hangs is left behind with its worker.
     worker: RefCell<Option<Sender<Job>>>,
 }
@@ -49,8 +50,7 @@ impl Prober {
     }
 
     pub fn with_deadlines(root: &Path, deadline: Duration, all_together: Duration) -> Prober {
-        let give_up_ns = sys::monotonic_ns() + all_together.as_nanos() as u64;
-        Prober { root: root.to_owned(), deadline, give_up_ns, worker: RefCell::new(None) }
+        Prober { root: root.to_owned(), deadline, left: Cell::new(all_together), worker: RefCell::new(None) }
     }
 
     /// Is this the machine itself, and not a copy of its files?
@@ -82,7 +82,7 @@ impl Prober {
     /// Do a lot that may hang: it has so many times the deadline.
     pub fn within_times<T: Send + 'static>(&self, times: u32, work: impl FnOnce() -> Result<T, Absent> + Send + 'static) -> Result<T, Absent> {
         let deadline = self.deadline * times;
-        let left = Duration::from_nanos(self.give_up_ns.saturating_sub(sys::monotonic_ns()));
+        let left = self.left.get();
         if left.is_zero() {
             return Err(absent(Cause::NotTried, "the time for all trials together was over"));
         }
@@ -99,7 +99,10 @@ impl Prober {
                 Err(unsent) => job = unsent.0,
             }
         };
-        match answered.recv_timeout(deadline.min(left)) {
+        let start = sys::monotonic_ns();
+        let outcome = answered.recv_timeout(deadline.min(left));
+        self.left.set(left.saturating_sub(Duration::from_nanos(sys::monotonic_ns() - start)));
+        match outcome {
             Ok(result) => {
                 self.worker.replace(Some(worker));
                 result
