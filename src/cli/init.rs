@@ -131,7 +131,11 @@ impl Chosen<'_> {
         // Placeholders are written with braces, variables with `$`.
         let writable = |c: &&Capability| !c.source.contains(['{', '}', '$']) && !c.source.chars().any(char::is_control);
         let llama_bench = present("inference.llama-bench").filter(writable).map(|c| c.source.as_str());
-        let gguf = if llama_bench.is_some() { init::first_of(&finding.models, Format::Gguf, init::MOST_GGUF).0 } else { Vec::new() };
+        let mut gguf = if llama_bench.is_some() { init::first_of(&finding.models, Format::Gguf, init::MOST_GGUF).0 } else { Vec::new() };
+        // Of the whole memory only so much may be ours. An ONNX model that doesn't fit has failed its trial.
+        if let Some(limit) = probed.machine.limits.memory_bytes {
+            gguf.retain(|model| model.bytes <= limit);
+        }
 
         let mut remarks = Vec::new();
         let untried = all(Format::Onnx).saturating_sub(onnx.len() + failed.len());
