@@ -2,7 +2,7 @@
 //! resolve. Pure.
 
 use super::expand::Plan;
-use super::{Point, PlannedJob};
+use super::{PlannedJob, Point};
 use crate::config::model::Order;
 use crate::stats;
 use std::collections::BTreeMap;
