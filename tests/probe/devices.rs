@@ -60,7 +60,8 @@ fn the_devices_of_a_campaign_are_asked_one_by_one() {
     lab.write("bad", "a file, and no directory");
     let bad = lab.path("bad").display().to_string();
     let devices = format!("devices: {{ here: {{ local: {{}} }}, there: {{ local: {{ bin_dir: {bad} }} }} }}");
-    lab.write("c.yaml", CAMPAIGN.replace("devices: { here: { local: {} } }", &devices));
+    let campaign = CAMPAIGN.replace("devices: { here: { local: {} } }", &devices).replace("devices: here", "devices: [here, there]");
+    lab.write("c.yaml", campaign);
 
     let both = lab.run(&["probe", "c.yaml", "--json"]).expect(1);
     let probe = json(&both);
@@ -68,6 +69,10 @@ fn the_devices_of_a_campaign_are_asked_one_by_one() {
     assert!(probe["devices"][0]["capabilities"].is_array() && probe["devices"][1]["error"].is_string(), "{probe}");
     assert!(both.stderr().contains("device `there`") && both.stderr().contains("bin_dir"), "{}", both.stderr());
 
+    // One that no block names is asked only by its name.
+    lab.write("d.yaml", CAMPAIGN.replace("devices: { here: { local: {} } }", &devices));
+    lab.run(&["probe", "d.yaml"]).expect(0);
+    lab.run(&["probe", "d.yaml", "--device", "there"]).expect(4);
     lab.run(&["probe", "c.yaml", "--device", "here"]).expect(0);
     lab.run(&["probe", "c.yaml", "--device", "there"]).expect(4);
     let unknown = lab.run(&["probe", "c.yaml", "--device", "moon"]).expect(2);
