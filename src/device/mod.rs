@@ -3,9 +3,12 @@
 //! A transport only starts the agent and moves bytes; everything above is the same for all of them.
 
 mod agent;
+pub mod agents;
+mod architecture;
 mod local;
 mod session;
 
+pub use architecture::{Architecture, Userland};
 pub use session::{Happening, Session};
 
 /// Does this build carry an agent for `local` devices? Only one made on Linux does.
