@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 
 COMPLETE = ".complete"
+# A library is 30 MB. Where the network swallows requests, the next way is tried after this time.
+LONGEST_DOWNLOAD_S = 300
 
 
 class Unavailable(Exception):
@@ -55,7 +57,10 @@ class Rustup:
             if shutil.which("rustup") is None:
                 raise Unavailable(f"its library for {target} is not there, and there is no rustup to add it")
             say(f"rustup target add {target}")
-            added = subprocess.run(["rustup", "target", "add", target], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            try:
+                added = subprocess.run(["rustup", "target", "add", target], capture_output=True, text=True, timeout=LONGEST_DOWNLOAD_S)
+            except subprocess.TimeoutExpired:
+                raise Unavailable(f"`rustup target add {target}` did not end within {LONGEST_DOWNLOAD_S} s")
             if added.returncode != 0 or not self._has(target):
                 reason = added.stderr.strip().splitlines()[-1:] or ["no reason given"]
                 raise Unavailable(f"`rustup target add {target}` failed: {reason[0]}")
