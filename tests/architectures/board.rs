@@ -67,6 +67,8 @@ fn emulator_of(architecture: Architecture) -> Option<PathBuf> {
 pub struct Board<'a> {
     pub lab: Lab,
     agent: &'a Agent,
+    /// What the agent is started through, if anything.
+    through: &'static [&'static str],
 }
 
 /// As of Linux 6.7 a user namespace has a `binfmt_misc` of its own. `F` opens the emulator now, whatever becomes of paths.
@@ -75,7 +77,12 @@ const ENTER: &str =
 
 impl<'a> Board<'a> {
     pub fn of(agent: &'a Agent) -> Board<'a> {
-        let board = Board { lab: Lab::new(), agent };
+        Board::through(agent, &[])
+    }
+
+    /// One whose agent is started by another program.
+    pub fn through(agent: &'a Agent, through: &'static [&'static str]) -> Board<'a> {
+        let board = Board { lab: Lab::new(), agent, through };
         let output = board.command(&[OsStr::new("--version")]).output().unwrap();
         assert!(output.status.success(), "an emulated board needs Linux 6.7 with user namespaces: {}", String::from_utf8_lossy(&output.stderr));
         board
@@ -84,7 +91,7 @@ impl<'a> Board<'a> {
     fn command(&self, args: &[&OsStr]) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", ENTER, "board", &self.registration()]);
-        command.arg(&self.agent.path).args(args).env_clear();
+        command.args(self.through).arg(&self.agent.path).args(args).env_clear();
         command.envs(self.lab.isotherm(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
     }

@@ -2,12 +2,12 @@
 
 use crate::answers::{models, task};
 use crate::board::{Agent, Board, foreign};
-use crate::client::{Client, start};
+use crate::client::{Client, hello, start};
 use crate::lab::eventually;
 use isotherm::device::Architecture;
 use isotherm_wire::inspect::{ContainmentLevel, InspectRequest};
 use isotherm_wire::result::{Outcome, RunResult};
-use isotherm_wire::session::{Reply, Request, RunState, Start};
+use isotherm_wire::session::{Failure, Reply, Request, RunState, Start};
 use isotherm_wire::task::{InferOutput, Task};
 use sha2::{Digest, Sha256};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -78,6 +78,22 @@ fn a_keeper_is_greeted_runs_a_process_and_builtin_inference_and_gives_the_board_
         assert_eq!(client.ask(Request::List), Reply::Listed(vec![]));
         assert_eq!(client.ask(Request::End), Reply::Ended);
         drop(client);
+        eventually("nothing of the board is left", || board.lab.processes().is_empty().then_some(()));
+    });
+}
+
+#[test]
+fn where_nothing_can_contain_a_run_the_keeper_says_why_and_leaves() {
+    on_each(|agent| {
+        // No PID namespace without this capability; and the emulator makes nobody a subreaper.
+        let board = Board::through(agent, &["setpriv", "--bounding-set=-sys_admin"]);
+        let message = match board.connect().ask(hello("a campaign")) {
+            Reply::Failed(Failure::Other { message }) => message,
+            Reply::Welcome(_) => return eprintln!("skipped: this emulator of {} makes subreapers", agent.architecture),
+            other => panic!("{}: {other:?}", agent.architecture),
+        };
+        assert!(message.starts_with("no run could be contained here: no PID namespace: unshare: "), "{message}");
+        assert!(message.contains("; no subreaper: Invalid argument"), "{message}");
         eventually("nothing of the board is left", || board.lab.processes().is_empty().then_some(()));
     });
 }
