@@ -1,12 +1,11 @@
 //! What an agent answers by itself, without a keeper.
 
 use crate::board::foreign;
-use crate::lab::{Lab, Ran};
+use crate::lab::{Lab, Ran, copy_executable};
 use isotherm::device::{Architecture, agents};
 use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -46,10 +45,10 @@ fn each_says_its_version_and_what_it_was_built_for() {
 fn each_infers_what_this_machine_infers() {
     let agents = foreign();
     let lab = Lab::new();
-    let native = lab.path("agent");
+    let (carried, native) = (lab.path("carried"), lab.path("agent"));
     let here = Architecture::of_this_machine().expect("there is an agent for this machine");
-    fs::write(&native, agents::agent_for(here).unwrap()).unwrap();
-    fs::set_permissions(&native, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&carried, agents::agent_for(here).unwrap()).unwrap();
+    copy_executable(&carried, &native);
     for (model, digest) in models() {
         let mut command = Command::new(&native);
         command.arg("infer").env_clear();

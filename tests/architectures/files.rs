@@ -1,10 +1,9 @@
 //! The files as the controller looks for them.
 
 use crate::board::foreign;
-use crate::lab::{Lab, Ran};
+use crate::lab::{Lab, Ran, copy_executable};
 use isotherm::device::{Architecture, agents};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 #[test]
@@ -34,8 +33,7 @@ fn one_for_another_machine_is_refused_before_it_is_sent_there() {
         assert!(error.to_string().ends_with(&format!("is for {}, not for {here}", agent.architecture)), "{error}");
         // And where it is started all the same, the kernel knows.
         let path = lab.path("agent");
-        fs::copy(&agent.path, &path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        copy_executable(&agent.path, &path);
         match Command::new(&path).arg("--version").output() {
             Err(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOEXEC), "{e}"),
             // This machine as a whole emulates that architecture.
