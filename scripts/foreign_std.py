@@ -87,14 +87,21 @@ class Debian:
 
     def provide(self, target, architecture):
         """Compiler and library for `target`; `architecture` is Debian's name of it."""
-        self.home = self.home or self._unpacked() or self._unpack_compiler()
-        library = self.home / "usr/lib/rustlib" / target
-        if (library / COMPLETE).exists():
-            return
-        shutil.rmtree(library, ignore_errors=True)
-        if not self._unpack_library(target, architecture):
-            self._compile_library(target)
-        (library / COMPLETE).touch()
+        self.home = self.home or self._unpacked()
+        if self.home is None or not (self._library(target) / COMPLETE).exists():
+            # A library fits one compiler only, and the archive has its newest: an older one in the cache can't be added to.
+            version = self._pick_version()
+            if self.home is None or version != self._version():
+                self.home = self._unpack_compiler(version)
+            # And what was compiled with another one doesn't fit this one.
+            for stale in [self._library(target), *self.cache.glob(f"target/{self.name}-*/{target}")]:
+                shutil.rmtree(stale, ignore_errors=True)
+            if not self._unpack_library(target, architecture):
+                self._compile_library(target)
+            (self._library(target) / COMPLETE).touch()
+
+    def _library(self, target):
+        return self.home / "usr/lib/rustlib" / target
 
     def _unpacked(self):
         homes = [home for home in self.cache.glob("debian-rust-*") if (home / COMPLETE).exists()]
@@ -106,8 +113,7 @@ class Debian:
         numbers = lambda text: [int(part) for part in re.findall(r"\d+", text)[:2]]
         return numbers(version) >= numbers(self.minimum)
 
-    def _unpack_compiler(self):
-        version = self._pick_version()
+    def _unpack_compiler(self, version):
         short = ".".join(version.split(".")[:2])
         said = self._apt(self._host(), "apt-cache", "show", f"libstd-rust-web-{short}={version}")
         llvm = re.search(r"\blibllvm\d+\b", said)
@@ -118,7 +124,7 @@ class Debian:
         shutil.rmtree(home, ignore_errors=True)
         for deb in self._download(self._host(), packages):
             run("dpkg-deb", "-x", deb, home)
-        libraries = self.home_libraries(home)
+        libraries = self._beside_driver(home)
         wrapper = home / "rustc"
         # Its libraries lie where no loader looks.
         wrapper.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={shlex.quote(str(libraries))} exec {shlex.quote(str(home / "usr/bin/rustc"))} "$@"\n')
@@ -131,7 +137,7 @@ class Debian:
         return home
 
     @staticmethod
-    def home_libraries(home):
+    def _beside_driver(home):
         drivers = list((home / "usr/lib").glob("*/librustc_driver-*.so"))
         if not drivers:
             raise Unavailable("Debian's compiler has no librustc_driver where it was expected")
@@ -157,7 +163,7 @@ class Debian:
         with tempfile.TemporaryDirectory(dir=self.cache) as place:
             for deb in self._download(architecture, [f"libstd-rust-web-dev:{architecture}={version}"]):
                 run("dpkg-deb", "-x", deb, place)
-            shutil.move(Path(place) / "usr/lib/rustlib" / target, self.home / "usr/lib/rustlib" / target)
+            shutil.move(Path(place) / "usr/lib/rustlib" / target, self._library(target))
         return True
 
     def _compile_library(self, target):
@@ -176,7 +182,7 @@ class Debian:
             command = ["cargo", "build", "-q", "--release", "--offline", "--target", target, "-Zbuild-std=std,panic_abort", *vendored]
             # -Zbuild-std is for nightly compilers; this one is told to pass for one, for the library only.
             run(*command, cwd=crate, env=clean_environment(RUSTC=str(self.rustc), RUSTC_BOOTSTRAP="1", CARGO_TARGET_DIR=str(crate / "target")))
-            library = self.home / "usr/lib/rustlib" / target / "lib"
+            library = self._library(target) / "lib"
             library.mkdir(parents=True)
             for rlib in (crate / "target" / target / "release/deps").glob("*.rlib"):
                 if not rlib.name.startswith("libonly_std-"):

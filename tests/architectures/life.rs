@@ -128,6 +128,26 @@ fn nothing_of_a_cancelled_run_is_left() {
 }
 
 #[test]
+fn nothing_is_left_of_a_run_whose_init_was_killed_although_no_orphan_comes_to_the_keeper() {
+    on_each(|agent| {
+        let board = Board::of(agent);
+        let (mut client, _) = board.session();
+        let id = run_id();
+        assert_eq!(client.ask(Request::Start(stubborn(&board, &id))), Reply::Started);
+        started(&board);
+        // Outside of the namespace and the first process in it; the older one is the parent of the other.
+        let inits = board.lab.pids_of(" init --level pid_namespace");
+        let outer = *inits.iter().min().expect("a run has an init");
+        // SAFETY: plain integers.
+        unsafe { libc::kill(outer, libc::SIGKILL) };
+        let result = collected(&mut client, &id);
+        assert!(matches!(&result.outcome, Outcome::AgentError { message } if message.contains("ended from outside")), "{:?}", result.outcome);
+        assert_eq!(result.containment.survivors, [], "{}", agent.architecture);
+        assert!(board.lab.pids_of("sleep").is_empty() && board.lab.pids_of("trap").is_empty());
+    });
+}
+
+#[test]
 fn a_run_outlives_its_connection_and_dies_with_its_keeper() {
     on_each(|agent| {
         let board = Board::of(agent);
