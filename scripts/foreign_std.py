@@ -49,6 +49,7 @@ class Rustup:
 
     name = "rustup"
     rustc = "rustc"
+    flags = []
 
     def provide(self, target):
         if shutil.which(self.rustc) is None:
@@ -84,6 +85,11 @@ class Debian:
     @property
     def rustc(self):
         return self.home / "rustc"
+
+    @property
+    def flags(self):
+        """Where the library's source lies is a matter of this machine; without this its path would be in what is compiled."""
+        return [f"--remap-path-prefix={self.home}/usr/lib/rustlib/src/rust=/rustc"]
 
     def provide(self, target, architecture):
         """Compiler and library for `target`; `architecture` is Debian's name of it."""
@@ -181,7 +187,8 @@ class Debian:
             vendored = ["--config", 'source.crates-io.replace-with="beside"', "--config", f"source.beside.directory={str(source / 'vendor')!r}"]
             command = ["cargo", "build", "-q", "--release", "--offline", "--target", target, "-Zbuild-std=std,panic_abort", *vendored]
             # -Zbuild-std is for nightly compilers; this one is told to pass for one, for the library only.
-            run(*command, cwd=crate, env=clean_environment(RUSTC=str(self.rustc), RUSTC_BOOTSTRAP="1", CARGO_TARGET_DIR=str(crate / "target")))
+            environment = clean_environment(RUSTC=str(self.rustc), RUSTC_BOOTSTRAP="1", CARGO_ENCODED_RUSTFLAGS="\x1f".join(self.flags))
+            run(*command, "--target-dir", crate / "target", cwd=crate, env=environment)
             library = self._library(target) / "lib"
             library.mkdir(parents=True)
             for rlib in (crate / "target" / target / "release/deps").glob("*.rlib"):
