@@ -27,7 +27,27 @@ fn prebuilt() -> Option<PathBuf> {
     let path = PathBuf::from(env::var_os("ISOTHERM_AGENT_BIN")?);
     println!("cargo::rerun-if-changed={}", path.display());
     assert!(path.is_file(), "ISOTHERM_AGENT_BIN={} is not a file", path.display());
+    let (machine, here) = (machine_of(&path), var("CARGO_CFG_TARGET_ARCH"));
+    assert!(machine.as_deref() == Ok(&here), "ISOTHERM_AGENT_BIN={} {}, and this controller is for {here}", path.display(), {
+        machine.as_ref().map_or_else(Clone::clone, |machine| format!("is for {machine}"))
+    });
     Some(fs::canonicalize(path).expect("it was there a moment ago"))
+}
+
+/// Architecture of an ELF executable, in cargo's words; else what is wrong with the file.
+fn machine_of(path: &Path) -> Result<String, String> {
+    let file = fs::read(path).map_err(|e| format!("can't be read: {e}"))?;
+    match file.get(..20) {
+        _ if file.is_empty() => Err("is empty".into()),
+        Some(head) if head.starts_with(b"\x7fELF") => Ok(match u16::from_le_bytes([head[18], head[19]]) {
+            40 => "arm".into(),
+            62 => "x86_64".into(),
+            183 => "aarch64".into(),
+            243 => format!("riscv{}", 32 * u32::from(head[4])),
+            other => format!("ELF machine {other}"),
+        }),
+        _ => Err("is no ELF executable".into()),
+    }
 }
 
 fn build(out: &Path) -> Option<PathBuf> {

@@ -145,7 +145,7 @@ pub fn run(
     if !matches!(watched, Ok(Watched::Ended)) {
         let _ = init.kill();
     }
-    conclude(&mut init, &mut ended);
+    conclude(&mut init, &mut ended, launch.env.get(RUN_ID_VARIABLE).map(String::as_str));
     // What they wrote is in the pipes. Somebody outside who was given the other end may hold it open, and is not waited for.
     drain(&out_read, ended.stdout.as_mut());
     drain(&err_read, ended.stderr.as_mut());
@@ -282,13 +282,23 @@ fn drain(pipe: &File, mut capture: Option<&mut Capture>) {
 
 /// Wait for `init`, which says nothing any more, and end what it leaves: that is given to us, because the keeper is a subreaper too.
 /// Only the keeper's run thread has children, and this is on it.
-fn conclude(init: &mut Child, ended: &mut Ended) {
+fn conclude(init: &mut Child, ended: &mut Ended, run_id: Option<&str>) {
     let give_up_at = sys::boottime_ns() + UNKILLABLE_NS;
     let mut gone = false;
     loop {
         // By its handle first, so that its status isn't taken for that of an orphan.
         gone = gone || !matches!(init.try_wait(), Ok(None));
         if gone && reap(&mut ended.ended) {
+            // Where nothing is given to us, having no child proves nothing: look for the run's id instead.
+            if let Some(run_id) = run_id.filter(|_| !sys::is_subreaper()) {
+                match processes::sweep(run_id) {
+                    Ok(n) => ended.ended += n,
+                    Err(pids) => {
+                        ended.survivors = processes::described(pids);
+                        return;
+                    }
+                }
+            }
             ended.drained_ns.get_or_insert(sys::monotonic_ns());
             return;
         }

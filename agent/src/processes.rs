@@ -81,11 +81,15 @@ pub fn kill_below_us() {
     }
 }
 
-/// What is left below this process: who, in which state, and where the kernel holds it.
+/// What is left below this process.
 pub fn survivors() -> Vec<Survivor> {
+    described(descendants(std::process::id() as i32))
+}
+
+/// Processes that could not be ended: who, in which state, and where the kernel holds it.
+pub fn described(pids: Vec<i32>) -> Vec<Survivor> {
     let read = |pid: i32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-    descendants(std::process::id() as i32)
-        .into_iter()
+    pids.into_iter()
         .map(|pid| Survivor {
             pid,
             state: after_name(pid).and_then(|fields| fields.chars().next()).map(String::from).unwrap_or_default(),

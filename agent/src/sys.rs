@@ -10,11 +10,29 @@ use std::path::Path;
 /// Target triple this agent was built for.
 pub const TARGET: &str = env!("ISOTHERM_TARGET");
 
+#[cfg(target_pointer_width = "64")]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is a valid timespec; the clocks used here exist on every supported kernel, so the call can't fail.
     unsafe { libc::clock_gettime(clock, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Where `long` has 32 bits the C library's `timespec` ends in January 2038: the kernel (as of Linux 5.1) has another call.
+#[cfg(target_pointer_width = "32")]
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    /// The number is the same on Arm and x86; the `libc` crate doesn't know it.
+    const CLOCK_GETTIME64: libc::c_long = 403;
+    // `__kernel_timespec`: seconds and nanoseconds, 64 bits each.
+    let mut t = [0i64; 2];
+    // SAFETY: room for a `__kernel_timespec`; the clocks used here exist on every supported kernel.
+    if unsafe { libc::syscall(CLOCK_GETTIME64, clock, t.as_mut_ptr()) } != 0 {
+        let mut old = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `old` is a valid timespec. An older kernel has this call alone.
+        unsafe { libc::clock_gettime(clock, &mut old) };
+        t = [old.tv_sec.into(), old.tv_nsec.into()];
+    }
+    t[0] as u64 * 1_000_000_000 + t[1] as u64
 }
 
 /// CLOCK_MONOTONIC, ns: every duration.
@@ -55,6 +73,14 @@ pub fn uid() -> u32 {
 pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: plain integers.
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Do orphans below this process come to it? Where that can't be told they don't: a sandbox or an emulator that refuses to make us a
+/// subreaper refuses to answer as well.
+pub fn is_subreaper() -> bool {
+    let mut is: libc::c_int = 0;
+    // SAFETY: the address of an int, which the kernel fills.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut is, 0, 0, 0) == 0 && is == 1 }
 }
 
 /// Ask the kernel for `signal` when the thread that started us ends. Async-signal-safe.
@@ -182,10 +208,15 @@ pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
+/// Longest wait of one `ppoll`, ns: a `time_t` of 32 bits ends at 68 years.
+const LONGEST_POLL_NS: u64 = 1_000_000_000_000_000_000;
+
 /// Wait until one of the descriptors is readable or hung up, or the time is over; true per descriptor that is. `None` = wait for ever.
+/// A wait of more than 31 years ends early.
 pub fn poll_readable(fds: &[RawFd], timeout_ns: Option<u64>) -> Vec<bool> {
     let mut list: Vec<libc::pollfd> = fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
-    let limit = timeout_ns.map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as libc::time_t, tv_nsec: (ns % 1_000_000_000) as _ });
+    let limit = timeout_ns.map(|ns| ns.min(LONGEST_POLL_NS));
+    let limit = limit.map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as libc::time_t, tv_nsec: (ns % 1_000_000_000) as _ });
     // SAFETY: `list` and `limit` live through the call; an interrupted wait reads as "nothing yet".
     let n = unsafe { libc::ppoll(list.as_mut_ptr(), list.len() as libc::nfds_t, limit.as_ref().map_or(std::ptr::null(), |l| l), std::ptr::null()) };
     list.iter().map(|p| n > 0 && p.revents != 0).collect()
@@ -251,14 +282,15 @@ pub fn listen_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
     listener
 }
 
-/// File system type of a path, `f_type` of statfs(2).
-pub fn filesystem_type(path: &Path) -> io::Result<i64> {
+/// File system type of a path, `f_type` of statfs(2): 32 bits on every architecture, whatever type and sign it has there.
+pub fn filesystem_type(path: &Path) -> io::Result<u32> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: a valid C string and a buffer that the kernel fills.
     unsafe {
-        let mut buffer: libc::statfs = std::mem::zeroed();
-        check(libc::statfs(path.as_ptr(), &mut buffer))?;
-        Ok(buffer.f_type as i64)
+        // The 64-bit form: the other one refuses large file systems where `long` has 32 bits.
+        let mut buffer: libc::statfs64 = std::mem::zeroed();
+        check(libc::statfs64(path.as_ptr(), &mut buffer))?;
+        Ok(buffer.f_type as u32)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `local` transport: the agent as a process of this machine, detached from our terminal.
 
-use super::{DeviceError, agent};
+use super::{Architecture, DeviceError, agent};
 use crate::config::model::Local;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -54,8 +54,12 @@ fn spawn(device: &str, local: &Local, role: impl Fn(&mut Command)) -> Result<Chi
         command.process_group(0);
         match command.spawn() {
             Ok(child) => return Ok(child),
-            // A file system mounted `noexec` says "permission denied".
-            Err(e) => refusals.push(format!("{}: {e}", path.display())),
+            // A file system mounted `noexec` says "permission denied"; what is no program of this machine, "exec format error".
+            Err(e) => {
+                let fault = Architecture::of_this_machine().and_then(|here| here.fault_of(bytes));
+                let fault = fault.map_or_else(String::new, |fault| format!(": it {fault}"));
+                refusals.push(format!("{}: {e}{fault}", path.display()));
+            }
         }
     }
     Err(DeviceError::Deploy { device: device.into(), reason: refusals.join("; ") })

@@ -3,10 +3,13 @@
 //! A transport only starts the agent and moves bytes; everything above is the same for all of them.
 
 mod agent;
+pub mod agents;
+mod architecture;
 mod local;
 mod probe;
 mod session;
 
+pub use architecture::{Architecture, Userland};
 pub use probe::probe;
 pub use session::{Happening, Session};
 

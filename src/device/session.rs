@@ -243,7 +243,11 @@ pub(super) fn greeting(stdout: &mut impl BufRead, nonce: &str) -> io::Result<()>
     loop {
         let mut line = Vec::new();
         if stdout.by_ref().take(64 << 10).read_until(b'\n', &mut line)? == 0 {
-            return Err(io::Error::other(format!("it ended without proof of life, after {:?}", String::from_utf8_lossy(&seen))));
+            let said = match String::from_utf8_lossy(&seen) {
+                text if text.is_empty() => "and said nothing".to_owned(),
+                text => format!("after {text:?}"),
+            };
+            return Err(io::Error::other(format!("it ended without proof of life, {said}")));
         }
         let text = String::from_utf8_lossy(&line);
         let mut words = text.split_whitespace();
@@ -289,5 +293,17 @@ mod tests {
         assert_eq!(stream, b"rest");
         let error = greeting(&mut "exec format error\n".as_bytes(), "abc").unwrap_err();
         assert!(error.to_string().contains("exec format error"), "{error}");
+    }
+
+    #[test]
+    fn what_runs_well_and_says_nothing_is_not_alive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent");
+        // What is left of a copy that was cut by a power failure: a shell runs it, and its exit status is 0.
+        std::fs::write(&path, "").unwrap();
+        let output = std::process::Command::new("/bin/sh").arg(&path).args(["serve", "--nonce", "abc"]).output().unwrap();
+        assert!(output.status.success());
+        let error = greeting(&mut output.stdout.as_slice(), "abc").unwrap_err();
+        assert_eq!(error.to_string(), "it ended without proof of life, and said nothing");
     }
 }

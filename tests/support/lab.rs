@@ -40,10 +40,7 @@ impl Lab {
         }
         if user == User::Ordinary {
             let copy = dir.path().join("isotherm");
-            // By another process: a child that a test beside us has just forked would hold our descriptor, and a file that somebody
-            // has open for writing can't be executed ("Text file busy").
-            let copied = Command::new("cp").arg(&isotherm).arg(&copy).status();
-            assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
+            copy_executable(&isotherm, &copy);
             isotherm = copy;
             for place in ["", "home", "state", "cache"] {
                 chown(dir.path().join(place), Some(65534), Some(65534)).expect("root may give it away");
@@ -212,6 +209,14 @@ impl Ran {
         assert_eq!(self.code(), Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout(), self.stderr());
         self
     }
+}
+
+/// Copy by a process of its own: while this one has a file open for writing, what another thread starts at that moment has it open, too,
+/// and the kernel executes no file that somebody may write.
+pub fn copy_executable(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("--").args([from, to]).status().expect("cp starts");
+    assert!(copied.success(), "{} can be copied", from.display());
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("our own file");
 }
 
 pub fn is_root() -> bool {

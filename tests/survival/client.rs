@@ -33,13 +33,7 @@ impl Device {
     pub fn connect(&self) -> Client {
         let mut command = Command::new(&self.agent);
         command.args(["serve", "--nonce", "n0"]).env_clear().envs(self.lab.isotherm(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let stdin = child.stdin.take().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut greeting = String::new();
-        stdout.read_line(&mut greeting).unwrap();
-        assert!(greeting.starts_with(&format!("{GREETING_WORD} n0 ")) && greeting.ends_with(&format!(" {PROTOCOL_VERSION}\n")), "{greeting}");
-        Client { child, stdin: Some(stdin), stdout, next_id: 0, events: VecDeque::new() }
+        Client::greeted_by(&mut command)
     }
 
     /// A connection of the campaign with this results id.
@@ -85,6 +79,18 @@ pub struct Client {
 }
 
 impl Client {
+    /// Start an agent as `serve --nonce n0` and read its proof of life.
+    #[track_caller]
+    pub fn greeted_by(command: &mut Command) -> Client {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut greeting = String::new();
+        stdout.read_line(&mut greeting).unwrap();
+        assert!(greeting.starts_with(&format!("{GREETING_WORD} n0 ")) && greeting.ends_with(&format!(" {PROTOCOL_VERSION}\n")), "{greeting}");
+        Client { child, stdin: Some(stdin), stdout, next_id: 0, events: VecDeque::new() }
+    }
+
     pub fn send(&mut self, bytes: &[u8]) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(bytes).and_then(|()| stdin.flush()).unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// Features of `/proc/cpuinfo` that select inference kernels.
-const KERNEL_FEATURES: [&str; 20] = [
+const KERNEL_FEATURES: [&str; 22] = [
     "sse4_2",
     "avx",
     "avx2",
@@ -29,6 +29,8 @@ const KERNEL_FEATURES: [&str; 20] = [
     "i8mm",
     "bf16",
     "sve",
+    "neon",
+    "vfpv4",
     "v",
 ];
 
@@ -101,10 +103,18 @@ fn cpu_parts(cpuinfo: &str) -> Option<String> {
 
 fn features(cpuinfo: &str) -> Vec<String> {
     let list = cpuinfo_field(cpuinfo, &["flags", "Features"]).unwrap_or_default();
-    let there: BTreeSet<&str> = list.split(' ').collect();
+    let isa = cpuinfo_field(cpuinfo, &["isa"]).unwrap_or_default();
+    let there: BTreeSet<&str> = list.split(' ').chain(riscv_extensions(&isa)).collect();
     let mut found: Vec<String> = KERNEL_FEATURES.iter().filter(|f| there.contains(**f)).map(|f| (*f).to_owned()).collect();
     found.sort();
     found
+}
+
+/// Extensions in RISC-V's `rv64imafdcv_zicsr_…`: single letters up to the first underscore, then names.
+fn riscv_extensions(isa: &str) -> impl Iterator<Item = &str> {
+    let isa = isa.strip_prefix("rv64").or_else(|| isa.strip_prefix("rv32")).unwrap_or_default();
+    let (letters, names) = isa.split_once('_').unwrap_or((isa, ""));
+    letters.split("").chain(names.split('_'))
 }
 
 fn physical_cores(root: &Path) -> Option<u32> {
@@ -144,7 +154,9 @@ fn bracketed(text: &str) -> Option<String> {
 
 /// Version of the system's C library, from the name its loader or library file carries: the agent itself is static.
 fn libc_version(root: &Path) -> Option<String> {
-    for dir in ["lib", "lib64", "usr/lib", "usr/lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib/arm-linux-gnueabihf"] {
+    const DIRS: [&str; 8] =
+        ["lib", "lib64", "usr/lib", "usr/lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib/arm-linux-gnueabihf", "lib/riscv64-linux-gnu"];
+    for dir in DIRS {
         for entry in fs::read_dir(root.join(dir)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("ld-musl-") {
@@ -171,6 +183,9 @@ mod tests {
         let cpuinfo = "processor\t: 0\nmodel name\t: A CPU @ 3 GHz\nflags\t\t: fpu avx2 fma sse4_2\n";
         assert_eq!(cpuinfo_field(cpuinfo, &["model name"]).as_deref(), Some("A CPU @ 3 GHz"));
         assert_eq!(features(cpuinfo), ["avx2", "fma", "sse4_2"]);
+        assert_eq!(features("isa\t\t: rv64imafdcv_zicsr_zifencei\nuarch\t\t: sifive,u74-mc\n"), ["v"]);
+        assert!(features("isa\t\t: rv64imafdc_zicsr_zve64v\n").is_empty());
+        assert_eq!(features("Features\t: half thumb neon vfpv4 idiva\n"), ["neon", "vfpv4"]);
         assert_eq!(cpu_parts("CPU implementer\t: 0x41\nCPU part\t: 0xd0b\n").as_deref(), Some("implementer 0x41 part 0xd0b"));
         assert_eq!(kib("MemTotal:  10 kB\nMemFree: 3 kB\n", "MemFree"), Some(3072));
         assert_eq!(kib("MemTotal:  10 kB\n", "Mem"), None);

@@ -211,10 +211,11 @@ impl<'a> Run<'a> {
         let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
         let mut sources = Sources::open(Path::new("/"));
         self.result.before = sources.snapshot();
-        let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize + 2;
+        let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize;
         self.keeper.enter(&self.start.run_id, Phase::Measure);
         // The window: from here to the exit nothing is sent and nothing is written.
-        let sampler = Sampler::start(sources, self.spec.sample_hz, expected.min(MOST_EXPECTED_SAMPLES)).map_err(|e| agent_error("sampler", &e))?;
+        let sampler =
+            Sampler::start(sources, self.spec.sample_hz, expected.min(MOST_EXPECTED_SAMPLES) + 2).map_err(|e| agent_error("sampler", &e))?;
         let invoked = self.invoke(invocation, KEPT_BYTES);
         (self.result.samples, self.result.observer) = sampler.stop();
         let (mut ended, mapped) = invoked?;

@@ -11,7 +11,7 @@ use crate::inspect::files::HashCache;
 use crate::spool::Spool;
 use crate::{capture, contain, dirs, processes, sys};
 use isotherm_wire::codec::write_message;
-use isotherm_wire::inspect::ContainmentCapability;
+use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, Holder, Phase};
 use outgoing::Outgoing;
@@ -161,12 +161,20 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     let other = |what: &str, e: &dyn std::fmt::Display| Failure::Other { message: format!("{what}: {e}") };
     let dirs = dirs::state_dir(Some(root))?;
     // Orphans of a run whose `init` is killed come to us.
-    sys::become_subreaper().map_err(|e| other("becoming subreaper", &e))?;
+    let reaping = sys::become_subreaper();
     let spool = Spool::new(dirs.spool());
     let quarantined = end_lost_runs(&spool).map_err(|e| other("reading the spool", &e))?;
     // Of runs that were lost: nobody uses it any more.
     let _ = std::fs::remove_dir_all(dirs.scratch());
-    let containment = contain::trial();
+    let mut containment = contain::trial();
+    if let Err(e) = reaping {
+        // A PID namespace ends all of a run by itself; where there is none either, nothing would.
+        if containment.level != ContainmentLevel::PidNamespace {
+            containment.reasons.push(format!("no subreaper: {e}"));
+            return Err(Failure::Other { message: format!("no run could be contained here: {}", containment.reasons.join("; ")) });
+        }
+        containment.reasons.push(format!("the keeper is no subreaper: {e}"));
+    }
     let exe = std::fs::read("/proc/self/exe").map_err(|e| other("reading our own executable", &e))?;
     let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256: capture::sha256_hex(&exe), target: sys::TARGET.into() };
     drop(exe);
