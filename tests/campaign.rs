@@ -22,6 +22,8 @@ mod identity;
 mod options;
 #[path = "campaign/reading.rs"]
 mod reading;
+#[path = "campaign/rereading.rs"]
+mod rereading;
 #[path = "campaign/resume.rs"]
 mod resume;
 #[path = "campaign/views.rs"]

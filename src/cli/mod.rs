@@ -10,6 +10,7 @@ macro_rules! say {
 
 mod plan;
 mod progress;
+mod reparse;
 mod results;
 mod run;
 mod words;
@@ -85,6 +86,16 @@ Examples:
 Examples:
   isotherm verify results/smoke")]
     Verify(DirArgs),
+    /// Derive metrics, status and validity again from the output that the records keep; nothing is executed
+    #[command(after_help = "\
+By the rules that stand in the records, as after a fix in isotherm itself; with --campaign by those of the file, for the same points. \
+An earlier reading is kept in superseded/. A record whose output can't be read again stays as it is, and the exit code is 1.
+
+Examples:
+  isotherm reparse results/command --dry-run
+  isotherm reparse results/command --campaign configs/command.yaml
+  isotherm reparse results/command --json | jq '.changed[].path'")]
+    Reparse(ReparseArgs),
     /// Print a JSON Schema
     #[command(after_help = "\
 Examples:
@@ -191,6 +202,21 @@ struct DirArgs {
     json: bool,
 }
 
+#[derive(Args)]
+struct ReparseArgs {
+    /// Results directory of one campaign
+    dir: PathBuf,
+    /// Read by the rules of this campaign file
+    #[arg(long, value_name = "FILE")]
+    campaign: Option<PathBuf>,
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
 /// Run the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -201,6 +227,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => results::report(&args),
         Command::Status(args) => results::status(&args),
         Command::Verify(args) => results::verify(&args),
+        Command::Reparse(args) => reparse::reparse(&args),
         Command::Schema { of: SchemaOf::Record } => results::schema(),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))

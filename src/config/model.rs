@@ -120,7 +120,7 @@ pub struct Command {
 }
 
 /// How one metric is read from what the program left.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricRule {
     pub from: TextSource,
@@ -130,7 +130,7 @@ pub struct MetricRule {
 }
 
 /// Where a value is looked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextSource {
     /// All of stdout.
@@ -143,7 +143,7 @@ pub enum TextSource {
 }
 
 /// How it is picked out of the text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pick {
     /// RFC 6901 pointer into the text parsed as JSON.
@@ -153,7 +153,7 @@ pub enum Pick {
 }
 
 /// Which match counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Take {
     First,
@@ -172,7 +172,7 @@ pub enum Better {
 }
 
 /// When an invocation counts as done well.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Success {
     /// Exit codes that are not a failure.
@@ -188,7 +188,7 @@ impl Default for Success {
 }
 
 /// Which part of the output is digested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DigestRule {
     pub from: TextSource,

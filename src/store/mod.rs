@@ -6,6 +6,7 @@ pub mod journal;
 pub mod plan_file;
 pub mod record;
 pub mod results;
+pub mod rewrite;
 pub mod seal;
 pub mod sidecar;
 pub mod write;

@@ -1,6 +1,6 @@
 //! The record: one JSON document per run, interpretable without the campaign file, the controller's log or the device.
 
-use crate::config::model::{AxisValue, Better};
+use crate::config::model::{AxisValue, Better, MetricRule, Success};
 use indexmap::IndexMap;
 use isotherm_wire::{
     inspect::{FileFact, Machine},
@@ -51,6 +51,13 @@ pub struct Record {
     /// `None` where the run never reached the device.
     pub observer: Option<Observer>,
     pub raw: Raw,
+    /// How `raw` was read. `None` where nothing was read, because the workload did not end by itself, and in records of an isotherm that
+    /// did not say yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Read>,
+    /// In a copy made by `isotherm export`: what was replaced in it. `None` everywhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exported: Option<Exported>,
     pub producer: Producer,
 }
 
@@ -252,6 +259,11 @@ pub struct Time {
     /// Exit of the measured invocation until no process of the run was left.
     pub drain_ms: Option<f64>,
     pub suspended_ms: Option<f64>,
+    /// Spawn and exit of the measured invocation on the clock of `samples`: CLOCK_MONOTONIC of the device, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawn_monotonic_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_monotonic_ns: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -489,6 +501,58 @@ pub struct RawStream {
     pub sidecar: Option<Sidecar>,
     /// Why there is no content.
     pub absent: Option<String>,
+}
+
+/// How metrics, status and validity were derived from raw output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    pub rules: ParseSpec,
+    /// Every time that they were derived again from the same output, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<ReadAgain>,
+}
+
+/// One `isotherm reparse`, or a `run` with changed rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadAgain {
+    /// RFC 3339, the controller's clock.
+    pub at: String,
+    /// Version that read it.
+    pub isotherm: String,
+    /// The record as it was before, relative to the results directory.
+    pub earlier: String,
+}
+
+/// The rules by which output is read. They travel in the manifest, so that any controller can read a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ParseSpec {
+    Builtin { expected_digest: Option<String> },
+    Command { metrics: IndexMap<String, MetricRule>, success: Success },
+}
+
+/// What a copy for others differs in from the record that it was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exported {
+    /// RFC 3339, the exporting machine's clock.
+    pub at: String,
+    /// Version that made the copy.
+    pub isotherm: String,
+    /// In the order of the fields.
+    pub replaced: Vec<Replaced>,
+}
+
+/// One field of a record that is not what it was.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replaced {
+    /// Names from the top, with dots: `device.machine.boot_id`.
+    pub field: String,
+    /// What was taken out of it.
+    pub what: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -43,7 +43,7 @@ impl Results {
     pub fn open(parent: &Path, campaign: &Campaign, controller: &str) -> Result<Results, StoreError> {
         let dir = parent.join(&campaign.name);
         durable::create_dir(&dir)?;
-        let lock = lock(&dir, &campaign.name, controller)?;
+        let lock = lock(&dir, &format!("campaign `{}` is run by {controller}", campaign.name))?;
         let id_path = dir.join(ID_FILE);
         let file = relative_to(&campaign.file, &dir);
         let id = match read_id(&dir) {
@@ -69,6 +69,16 @@ impl Results {
         };
         Ok(Results { dir, id, _lock: lock })
     }
+
+    /// Lock a results directory that is there. `doing`: what for, for whoever finds it locked.
+    ///
+    /// # Errors
+    /// `NotResults`, or `Locked` with the holder.
+    pub fn existing(dir: &Path, doing: &str) -> Result<Results, StoreError> {
+        let id = read_id(dir)?;
+        let lock = lock(dir, doing)?;
+        Ok(Results { dir: dir.to_owned(), id, _lock: lock })
+    }
 }
 
 /// Who a results directory belongs to; read without the lock.
@@ -93,7 +103,7 @@ fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), Store
     durable::write(path, &bytes, existing)
 }
 
-fn lock(dir: &Path, campaign: &str, controller: &str) -> Result<File, StoreError> {
+fn lock(dir: &Path, doing: &str) -> Result<File, StoreError> {
     let path = dir.join(LOCK_FILE);
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -111,7 +121,7 @@ fn lock(dir: &Path, campaign: &str, controller: &str) -> Result<File, StoreError
     let write = |file: &mut File| -> std::io::Result<()> {
         file.set_len(0)?;
         file.rewind()?;
-        writeln!(file, "campaign `{campaign}` is run by {controller} since {since}")
+        writeln!(file, "{doing} since {since}")
     };
     write(&mut file).map_err(io_error("write", &path))?;
     Ok(file)
