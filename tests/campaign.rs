@@ -14,6 +14,8 @@ mod axes;
 mod builtin;
 #[path = "campaign/claims.rs"]
 mod claims;
+#[path = "campaign/copies.rs"]
+mod copies;
 #[path = "campaign/failures.rs"]
 mod failures;
 #[path = "campaign/identity.rs"]

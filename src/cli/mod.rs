@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod export;
 mod plan;
 mod progress;
 mod reparse;
@@ -96,6 +97,17 @@ Examples:
   isotherm reparse results/command --campaign configs/command.yaml
   isotherm reparse results/command --json | jq '.changed[].path'")]
     Reparse(ReparseArgs),
+    /// Make a copy of a results directory that can be given away: complete, whole, and without names of people, machines and places
+    #[command(after_help = "\
+Host, user, boot and machine names become pseudonyms under a key that nobody keeps; private directories become tokens; values of \
+variables are kept only for those that say how a number came about (OMP_*, GGML_*, ORT_*, LC_*, PATH …). Output of the workloads is \
+searched for all of this. Every record says what was replaced in it. At the end the copy is searched again: should anything be left, \
+there is no copy.
+
+Examples:
+  isotherm export results/command --public /tmp/command
+  isotherm export results/command --public /tmp/command --redact projectx --json")]
+    Export(ExportArgs),
     /// Print a JSON Schema
     #[command(after_help = "\
 Examples:
@@ -217,6 +229,21 @@ struct ReparseArgs {
     json: bool,
 }
 
+#[derive(Args)]
+struct ExportArgs {
+    /// Results directory of one campaign
+    dir: PathBuf,
+    /// Where to make the public copy: a directory that isn't there yet, or is empty
+    #[arg(long, value_name = "OUT")]
+    public: Option<PathBuf>,
+    /// Take out this text, too, wherever it stands; repeatable
+    #[arg(long = "redact", value_name = "TEXT")]
+    redact: Vec<String>,
+    /// What was made as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
 /// Run the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -228,6 +255,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => results::status(&args),
         Command::Verify(args) => results::verify(&args),
         Command::Reparse(args) => reparse::reparse(&args),
+        Command::Export(args) => export::export(&args),
         Command::Schema { of: SchemaOf::Record } => results::schema(),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))

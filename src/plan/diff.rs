@@ -3,13 +3,14 @@
 use super::expand::{Plan, Point, job_key};
 use super::files;
 use super::identity::{self, DeviceReport, Identified};
-use crate::backend::{self, output};
+use crate::backend::{self, ParseSpec, output};
 use crate::digest;
 use crate::schedule::{self, Slot};
 use crate::store::index::{self, Entry, Scan};
 use crate::store::record::{Kind, PointIds, Status};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::FileAnswer;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -136,6 +137,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
     }
     let gone: HashMap<JobKey, &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.kind, e.repetition), e)).collect();
     let kind = Kind::Timing;
+    let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
         let point = &plan.points[slot.point];
@@ -159,7 +161,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
             continue;
         };
         let candidates = by_identity.get(&(hash, kind, slot.repetition)).map_or(&[][..], Vec::as_slice);
-        let found = answer(known, point, candidates);
+        let found = answer(known, point, &rules[slot.point], candidates);
         let is_answer = |entry: &Entry| matches!(&found, Found::Answer(a) | Found::OtherRules(a) if a.path == entry.path);
         let outdated: Vec<&Entry> = same_job.iter().chain(candidates).copied().filter(|e| !is_answer(e)).collect();
         let next = next_attempt.get(&(hash, kind, slot.repetition)).copied().unwrap_or(0);
@@ -203,11 +205,14 @@ enum Found<'a> {
     Nothing,
 }
 
-fn answer<'a>(known: Known<'_>, point: &Point, candidates: &[&'a Entry]) -> Found<'a> {
+/// A point's rules with their digest, once a record has to be compared with them.
+type Rules = OnceCell<(ParseSpec, String)>;
+
+fn answer<'a>(known: Known<'_>, point: &Point, rules: &Rules, candidates: &[&'a Entry]) -> Found<'a> {
     let mut found = Found::Nothing;
     for &entry in candidates {
         let this = match library_change(known, point, entry) {
-            None => by_rules(known, point, entry),
+            None => by_rules(known, point, rules, entry),
             Some(change) => change,
         };
         found = match (found, this) {
@@ -221,14 +226,18 @@ fn answer<'a>(known: Known<'_>, point: &Point, candidates: &[&'a Entry]) -> Foun
 }
 
 /// The record as an answer: as it is, once it has been read again, or not at all, because what it keeps doesn't tell.
-fn by_rules<'a>(known: Known<'_>, point: &Point, entry: &'a Entry) -> Found<'a> {
-    let rules = backend::parse_spec(point);
-    if !output::was_read(entry.status, entry.reason, entry.rules.is_some()) || entry.rules == Some(rules.digest()) {
+fn by_rules<'a>(known: Known<'_>, point: &Point, rules: &Rules, entry: &'a Entry) -> Found<'a> {
+    let (rules, digest) = rules.get_or_init(|| {
+        let rules = backend::parse_spec(point);
+        let digest = rules.digest();
+        (rules, digest)
+    });
+    if !output::was_read(entry.status, entry.reason, entry.rules.is_some()) || entry.rules.as_ref() == Some(digest) {
         return Found::Answer(entry);
     }
     let path = known.results.join(&entry.path);
     let unanswered = match index::read_record(&path) {
-        Ok(record) => output::unanswered(&rules, &record, path.parent().unwrap_or(known.results)),
+        Ok(record) => output::unanswered(rules, &record, path.parent().unwrap_or(known.results)),
         Err(why) => Some(why),
     };
     match unanswered {

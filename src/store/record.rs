@@ -541,8 +541,16 @@ pub struct Exported {
     pub at: String,
     /// Version that made the copy.
     pub isotherm: String,
-    /// In the order of the fields.
+    /// By field.
     pub replaced: Vec<Replaced>,
+}
+
+/// When and by which version a copy was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportNote {
+    pub at: String,
+    pub isotherm: String,
 }
 
 /// One field of a record that is not what it was.
