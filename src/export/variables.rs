@@ -5,7 +5,7 @@ use crate::store::record::{PointIds, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Beginnings of names whose values say how a number came about, and nothing of people.
-const PUBLIC: [&str; 20] = [
+const PUBLIC: [&str; 21] = [
     "OMP_",
     "GOMP_",
     "KMP_",
@@ -17,6 +17,7 @@ const PUBLIC: [&str; 20] = [
     "BLIS_",
     "VECLIB_",
     "RAYON_",
+    "RTEN_",
     "NUMEXPR_",
     "TF_",
     "TFLITE_",
@@ -34,6 +35,9 @@ const NEVER: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH", "COO
 /// Shorter values are found in everything.
 const SEARCHED_CHARS: usize = 6;
 
+/// Directories that every machine has.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/lib", "/etc", "/proc", "/sys", "/dev"];
+
 /// May the value of a variable of this name be given away?
 pub fn is_public(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
@@ -50,7 +54,7 @@ pub fn is_axis(name: &str, point: &PointIds) -> bool {
 pub struct Private {
     /// name → values.
     values: BTreeMap<String, BTreeSet<String>>,
-    /// Texts that stand for themselves elsewhere: values of axes, names of models and devices.
+    /// Texts that stand for themselves elsewhere: values of axes, names of models, metrics and devices.
     public: BTreeSet<String>,
 }
 
@@ -63,6 +67,7 @@ impl Private {
             }
             let point = &record.ids.point;
             private.public.extend(point.axes.values().map(ToString::to_string));
+            private.public.extend(record.metrics.keys().cloned());
             private.public.extend([point.device.clone(), point.backend.clone(), record.ids.campaign.clone()]);
             private.public.extend(record.workload.model.iter().flat_map(|model| [Some(model.id.clone()), model.quantization.clone()]).flatten());
         }
@@ -75,12 +80,18 @@ impl Private {
 
     /// Values that are looked for in all texts.
     pub fn searched(&self) -> impl Iterator<Item = &str> {
-        let telling = |value: &&String| value.chars().count() >= SEARCHED_CHARS && value.parse::<f64>().is_err() && !self.public.contains(*value);
+        // Of several lines each one too: a campaign file indents them.
+        let of_names = self.values.iter().filter(|(name, _)| *name != "USER").flat_map(|(_, values)| values);
+        let mut texts: Vec<&str> = of_names
+            .filter(|value| !self.public.contains(*value))
+            .flat_map(|value| std::iter::once(value.as_str()).chain(value.lines().map(str::trim)))
+            .collect();
+        let of_system = |text: &str| SYSTEM.iter().any(|top| text.starts_with(top));
+        texts.retain(|text| text.chars().count() >= SEARCHED_CHARS && text.parse::<f64>().is_err() && !of_system(text));
         // The longest first: one may be a part of another.
-        let mut values: Vec<&String> =
-            self.values.iter().filter(|(name, _)| *name != "USER").flat_map(|(_, values)| values).filter(telling).collect();
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        values.into_iter().map(String::as_str)
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        texts.dedup();
+        texts.into_iter()
     }
 }
 

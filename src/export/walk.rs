@@ -6,14 +6,16 @@ use crate::store::sidecar;
 use isotherm_wire::result::{Blob, Encoding};
 use serde_json::{Map, Value};
 
-/// Fields of closed vocabularies and hashes: what stands there is no name of anybody, even where somebody has that name.
-const CLOSED: [&str; 33] = [
+/// Fields of closed vocabularies, of makers and of hashes: what stands there is no name of anybody, even where somebody has that name.
+const CLOSED: [&str; 37] = [
     "agent_sha256",
     "arch",
     "at",
     "better",
+    "board_model",
     "campaign_sha256",
     "code",
+    "cpu_model",
     "definition",
     "dtype",
     "encoding",
@@ -24,8 +26,10 @@ const CLOSED: [&str; 33] = [
     "job_id",
     "kind",
     "level",
+    "libc",
     "method",
     "metric",
+    "os",
     "point_identity",
     "reason",
     "results_id",

@@ -4,6 +4,7 @@ pub mod durable;
 pub mod index;
 pub mod journal;
 pub mod plan_file;
+mod provenance;
 pub mod record;
 pub mod results;
 pub mod rewrite;

@@ -310,3 +310,25 @@ fn a_host_name_that_is_not_known_here_is_warned_of() {
     let done = export(&bench, &[]).expect(0);
     assert!(done.stderr().contains("warning: 1 machine of these records has a host name that is not known here"), "{}", done.stderr());
 }
+
+#[test]
+fn a_secret_of_several_lines_is_taken_out_line_by_line() {
+    let bench = Bench::one("argv: [./bench.sh]\nenv:\nCERT: |\n");
+    let text = bench.lab.read("c.yaml").replace("    CERT: |\n", "      CERT: |\n        begin private part\n        QUJDREVGRw==\n");
+    bench.lab.write("c.yaml", text);
+    bench.script("bench.sh", "echo \"$CERT\" | tail -n 1; echo 'a QUJDREVGRw== b'");
+    bench.run(&[]).expect(0);
+    export(&bench, &[]).expect(0);
+    is_nowhere(&bench.lab.path("out"), "QUJDREVGRw");
+    is_nowhere(&bench.lab.path("out"), "begin private part");
+}
+
+#[test]
+fn a_directory_in_use_is_not_copied() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let lock = fs::File::open(bench.lab.results("c").join(".lock")).unwrap();
+    lock.lock().unwrap();
+    let held = export(&bench, &[]).expect(4);
+    assert!(held.stderr().contains("is in use"), "{}", held.stderr());
+}

@@ -375,3 +375,47 @@ fn reparse_refuses_what_is_no_results_directory_and_one_in_use() {
     let held = bench.look(&["reparse"]).expect(4);
     assert!(held.stderr().contains("is in use"), "{}", held.stderr());
 }
+
+#[test]
+fn an_interrupted_reading_is_finished_and_nothing_is_kept_twice() {
+    let bench = bench();
+    bench.run(&[]).expect(0);
+    // As a controller leaves it that is killed after it has kept the earlier reading and before it has put the new one in its place.
+    let path = bench.place(1, 0);
+    let bytes = fs::read(&path).unwrap();
+    let record = seal::open(&bytes).unwrap();
+    let kept = format!("{}.0.json", record.ids.run_id);
+    bench.lab.write(&format!("results/c/superseded/{kept}"), &bytes);
+    bench.edit("c.yaml", "json: /score", "json: /other");
+    bench.run(&["--filter", "size=1", "--filter", "repetition=0"]).expect(0);
+    assert_eq!(bench.superseded().into_iter().collect::<Vec<_>>(), [kept]);
+    assert_eq!(seal::open(&fs::read(&path).unwrap()).unwrap().metrics["score"].value, Some(1.75));
+    bench.look(&["verify"]).expect(0);
+}
+
+#[test]
+fn a_lost_index_changes_nothing_of_what_is_read_again() {
+    let bench = bench();
+    bench.run(&[]).expect(0);
+    bench.ran();
+    fs::remove_file(bench.lab.results("c").join("index.ndjson")).unwrap();
+    bench.edit("c.yaml", "json: /score", "json: /other");
+    bench.run(&[]).expect(0);
+    assert!(bench.ran().is_empty());
+    fs::remove_file(bench.lab.results("c").join("index.ndjson")).unwrap();
+    assert!(bench.run(&[]).expect(0).stderr().contains("nothing to do"));
+    assert_eq!(values(&bench, "score"), [1.75, 1.75, 2.75, 2.75]);
+}
+
+#[test]
+fn two_blocks_that_differ_only_in_rules_are_the_same_point_twice() {
+    let bench = Bench::one("argv: [./bench.sh]");
+    let block = |json: &str| {
+        format!(
+            "  - {{ devices: here, backend: command, argv: [./bench.sh], metrics: {{ v: {{ from: stdout, json: {json}, unit: x, better: lower }} }} }}\n"
+        )
+    };
+    bench.lab.write("c.yaml", format!("devices: {{ here: {{ local: {{}} }} }}\nmatrix:\n{}{}", block("/a"), block("/b")));
+    let refused = bench.lab.run(&["plan", "c.yaml"]).expect(2);
+    assert!(refused.stderr().contains("the same point stands twice"), "{}", refused.stderr());
+}
