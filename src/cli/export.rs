@@ -29,7 +29,7 @@ pub fn export(args: &ExportArgs) -> u8 {
         Err(error) => {
             complain(&error.to_string(), error.hint().as_deref());
             match error {
-                ExportError::Occupied { .. } | ExportError::Store(StoreError::NotResults { .. }) => exit::USAGE,
+                ExportError::Occupied { .. } | ExportError::Inside { .. } | ExportError::Store(StoreError::NotResults { .. }) => exit::USAGE,
                 ExportError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
                 ExportError::Store(_) => exit::INTERNAL,
                 ExportError::Damaged { .. } | ExportError::Merged { .. } | ExportError::Shape { .. } | ExportError::Found { .. } => exit::NOT_ALL,

@@ -31,6 +31,8 @@ pub enum ExportError {
     Store(#[from] StoreError),
     #[error("{} is there and not an empty directory", path.display())]
     Occupied { path: PathBuf },
+    #[error("{} lies in the directory that is to be copied", path.display())]
+    Inside { path: PathBuf },
     #[error("{} damaged file{} can't be searched: {}", broken.len(), if broken.len() == 1 { "" } else { "s" }, list(broken))]
     Damaged { broken: Vec<Broken>, dir: PathBuf },
     #[error("two points can't be told apart any more once what is private is replaced: {one} and {other}")]
@@ -52,6 +54,7 @@ impl ExportError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ExportError::Store(e) => e.hint(),
+            ExportError::Inside { .. } => Some("name a directory outside of it".into()),
             ExportError::Occupied { .. } => Some("name a directory that isn't there yet".into()),
             ExportError::Damaged { dir, .. } => {
                 Some(format!("`isotherm run` measures its jobs again; or remove the file and see `isotherm verify {}`", dir.display()))
@@ -86,6 +89,10 @@ pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str) -> Re
     let results = Results::existing(dir, &format!("it is being exported by {controller}"))?;
     if fs::symlink_metadata(out).is_ok() && !fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none()) {
         return Err(ExportError::Occupied { path: out.to_owned() });
+    }
+    let above = out.ancestors().skip(1).find_map(|above| fs::canonicalize(if above.as_os_str().is_empty() { Path::new(".") } else { above }).ok());
+    if above.zip(fs::canonicalize(dir).ok()).is_some_and(|(above, dir)| above.starts_with(dir)) {
+        return Err(ExportError::Inside { path: out.to_owned() });
     }
     let gathered = Gathered::of(dir, &results.id)?;
     if !gathered.broken.is_empty() {

@@ -99,7 +99,9 @@ impl DeviceNight<'_, '_> {
             self.night.emit(Event::RecordReadAgain { run_id, path, status, earlier: earlier.unwrap_or_default() });
         }
         self.night.summary.read_again += records;
-        self.night.emit(Event::ReadAgain { device, records });
+        if records > 0 {
+            self.night.emit(Event::ReadAgain { device, records });
+        }
         Ok(())
     }
 

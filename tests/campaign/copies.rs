@@ -100,6 +100,9 @@ fn nothing_of_host_user_and_places_is_left_and_everything_else_is() {
     }
     assert_eq!(record.raw.stdout.sha256, isotherm::digest::sha256_hex(stdout.as_bytes()));
     assert_eq!(record.raw.stdout.bytes, stdout.len() as u64);
+    // Bytes that are no text are searched as bytes.
+    let bytes = isotherm::store::sidecar::decode(record.raw.files["bytes.bin"].head.as_ref().unwrap()).unwrap();
+    assert!(bytes.starts_with(b"\xff user-"), "{:?}", String::from_utf8_lossy(&bytes));
     let env = &record.backend.executed.as_ref().unwrap().env;
     assert_eq!([&env["HF_TOKEN"], &env["MODE"], &env["OMP_NUM_THREADS"]], ["<redacted>", "<redacted>", "3"]);
     let campaign = fs::read_to_string(out.join("campaign.yaml")).unwrap();
@@ -296,6 +299,8 @@ fn an_export_says_what_it_needs_and_overwrites_nothing() {
     fs::remove_file(bench.lab.path("out/mine.txt")).unwrap();
     export(&bench, &[]).expect(0);
     bench.lab.run(&["export", ".", "--public", "other"]).expect(2);
+    let inside = bench.lab.run(&["export", "results/c", "--public", "results/c/public/copy"]).expect(2);
+    assert!(inside.stderr().contains("lies in the directory that is to be copied"), "{}", inside.stderr());
 }
 
 #[test]
