@@ -7,6 +7,8 @@ pub mod device;
 pub mod digest;
 pub mod export;
 pub mod plan;
+pub mod reference;
+pub mod registry;
 pub mod report;
 pub mod run;
 pub mod schedule;

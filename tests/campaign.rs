@@ -20,10 +20,14 @@ mod copies;
 mod failures;
 #[path = "campaign/identity.rs"]
 mod identity;
+#[path = "campaign/language.rs"]
+mod language;
 #[path = "campaign/options.rs"]
 mod options;
 #[path = "campaign/reading.rs"]
 mod reading;
+#[path = "campaign/registry.rs"]
+mod registry;
 #[path = "campaign/rereading.rs"]
 mod rereading;
 #[path = "campaign/resume.rs"]

@@ -1,6 +1,7 @@
 //! Whoever dies in the middle of a run: every job gets one record, nothing with a result runs twice, and nothing is left behind.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;
 

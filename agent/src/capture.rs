@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isotherm_wire::result::{Blob, Captured, Encoding};
+use isotherm_wire::task::Secrets;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
@@ -17,14 +18,30 @@ pub struct Capture {
     bytes: u64,
     /// Over `head` and what fell out of `tail`; `None` until something did.
     dropped: Option<Sha256>,
+    hidden: Hidden,
 }
 
 impl Capture {
     pub fn new(keep: usize) -> Capture {
-        Capture { keep, head: Vec::new(), tail: VecDeque::new(), bytes: 0, dropped: None }
+        Capture { keep, head: Vec::new(), tail: VecDeque::new(), bytes: 0, dropped: None, hidden: Hidden::default() }
     }
 
-    pub fn push(&mut self, mut chunk: &[u8]) {
+    /// Secrets are replaced by their tokens before anything is counted, kept or hashed.
+    pub fn without(mut self, secrets: &Secrets) -> Capture {
+        self.hidden = Hidden::of(secrets);
+        self
+    }
+
+    pub fn push(&mut self, chunk: &[u8]) {
+        if self.hidden.is_empty() {
+            self.take(chunk);
+        } else {
+            let shown = self.hidden.pass(chunk);
+            self.take(&shown);
+        }
+    }
+
+    fn take(&mut self, mut chunk: &[u8]) {
         self.bytes += chunk.len() as u64;
         if self.head.len() < self.keep {
             let n = chunk.len().min(self.keep - self.head.len());
@@ -41,6 +58,8 @@ impl Capture {
     }
 
     pub fn finish(mut self) -> Captured {
+        let rest = self.hidden.rest();
+        self.take(&rest);
         let tail = self.tail.make_contiguous();
         match self.dropped {
             Some(hasher) => {
@@ -51,6 +70,59 @@ impl Capture {
                 Captured { bytes: self.bytes, sha256: sha256_hex(&self.head), head: blob(&self.head), tail: None }
             }
         }
+    }
+}
+
+/// Replaces secrets in a stream that comes in pieces.
+#[derive(Default)]
+struct Hidden {
+    /// Value and token, the longest value first.
+    secrets: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The end of what came: it may be the beginning of a secret.
+    held: Vec<u8>,
+}
+
+impl Hidden {
+    fn of(secrets: &Secrets) -> Hidden {
+        let pair = |(name, value): (&String, &String)| (value.clone().into_bytes(), Secrets::token(name).into_bytes());
+        let mut secrets: Vec<_> = secrets.0.iter().filter(|(_, value)| !value.is_empty()).map(pair).collect();
+        secrets.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        Hidden { secrets, held: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    /// What can be shown of what came so far.
+    fn pass(&mut self, chunk: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(chunk);
+        self.shown(false)
+    }
+
+    fn rest(&mut self) -> Vec<u8> {
+        self.shown(true)
+    }
+
+    fn shown(&mut self, at_end: bool) -> Vec<u8> {
+        let mut shown = Vec::new();
+        let mut at = 0;
+        while at < self.held.len() {
+            let rest = &self.held[at..];
+            // A longer secret that begins alike may still come.
+            if !at_end && self.secrets.iter().any(|(value, _)| value.len() > rest.len() && value.starts_with(rest)) {
+                break;
+            }
+            if let Some((value, token)) = self.secrets.iter().find(|(value, _)| rest.starts_with(value)) {
+                shown.extend_from_slice(token);
+                at += value.len();
+            } else {
+                shown.push(rest[0]);
+                at += 1;
+            }
+        }
+        self.held.drain(..at);
+        shown
     }
 }
 
@@ -95,6 +167,23 @@ mod tests {
             assert_eq!(captured.sha256, sha256_hex(&all));
             assert_eq!(captured.head.data.as_bytes(), &all[..64]);
             assert_eq!(captured.tail.map(|t| t.data.into_bytes()).as_deref(), Some(&all[100_000 - 64..]));
+        }
+    }
+
+    #[test]
+    fn a_secret_leaves_no_trace_however_the_stream_is_cut() {
+        let secrets: Secrets = [("A", "hunter2-hunter2"), ("B", "hunter2-hunter2-long"), ("EMPTY", "")]
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let said = "key=hunter2-hunter2; hunter2-hunter hunter2-hunter2-long, hunter2-hunter2";
+        let kept = "key=${secret:A}; hunter2-hunter ${secret:B}, ${secret:A}";
+        for step in 1..said.len() {
+            let mut capture = Capture::new(1000).without(&secrets);
+            said.as_bytes().chunks(step).for_each(|chunk| capture.push(chunk));
+            let captured = capture.finish();
+            assert_eq!(captured.head.data, kept, "in pieces of {step}");
+            assert_eq!((captured.bytes, captured.sha256), (kept.len() as u64, sha256_hex(kept.as_bytes())));
         }
     }
 

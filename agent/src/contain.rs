@@ -7,6 +7,7 @@ use crate::processes::{self, INIT_OF_VARIABLE, RUN_ID_VARIABLE, UNKILLABLE_NS};
 use crate::{inspect, sys};
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::{Survivor, Usage};
+use isotherm_wire::task::Secrets;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -39,6 +40,8 @@ pub struct Launch {
     pub stdin: Option<String>,
     pub grace_ms: u64,
     pub cgroup: Option<String>,
+    /// CPUs that it may use; `None` = those of the agent.
+    pub cpus: Option<Vec<u32>>,
 }
 
 /// What `init` tells its keeper, one JSON line each. Times are CLOCK_MONOTONIC ns.
@@ -93,6 +96,21 @@ pub struct Deadline {
     pub grace_ns: u64,
 }
 
+/// What is kept of the output of an invocation.
+#[derive(Clone, Copy)]
+pub struct Keep<'a> {
+    /// Bytes of each end of a stream.
+    pub bytes: usize,
+    /// Taken out of it.
+    pub secrets: &'a Secrets,
+}
+
+impl Keep<'_> {
+    pub fn capture(self) -> Capture {
+        Capture::new(self.bytes).without(self.secrets)
+    }
+}
+
 /// Run one invocation to its end. `cancel` becomes readable when it is to be ended early; `on_spawn` is called once with the pid of
 /// `init` when the workload's first process has been started.
 pub fn run(
@@ -100,7 +118,7 @@ pub fn run(
     level: ContainmentLevel,
     deadline: Deadline,
     cancel: RawFd,
-    keep_bytes: usize,
+    keep: Keep<'_>,
     on_spawn: &mut dyn FnMut(i32),
 ) -> io::Result<Ended> {
     let (mut control, theirs) = UnixStream::pair()?;
@@ -120,7 +138,7 @@ pub fn run(
         .stdout(Stdio::from(out_write))
         .stderr(Stdio::from(err_write))
         .spawn()?;
-    let mut ended = Ended { stdout: Some(Capture::new(keep_bytes)), stderr: Some(Capture::new(keep_bytes)), ..Ended::default() };
+    let mut ended = Ended { stdout: Some(keep.capture()), stderr: Some(keep.capture()), ..Ended::default() };
     let watched =
         hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, on_spawn));
     // Nothing of a run outlives this function: an `init` that a workload has stopped, or that hangs, is ended like the rest.
@@ -306,9 +324,11 @@ pub fn trial() -> ContainmentCapability {
         stdin: None,
         grace_ms: 1000,
         cgroup: None,
+        cpus: None,
     };
     let deadline = Deadline { timeout_ns: 10_000_000_000, grace_ns: 1_000_000_000 };
-    let level = match run(&launch, ContainmentLevel::PidNamespace, deadline, -1, 4096, &mut |_| {}) {
+    let keep = Keep { bytes: 4096, secrets: &Secrets::default() };
+    let level = match run(&launch, ContainmentLevel::PidNamespace, deadline, -1, keep, &mut |_| {}) {
         Ok(ended) if ended.drained_ns.is_some() && ended.wait_status == Some(0) => ContainmentLevel::PidNamespace,
         Ok(ended) => {
             let why = ended.launch_failed.or(ended.spawn_failed.map(|(m, _)| m)).unwrap_or_else(|| "the trial did not end well".into());

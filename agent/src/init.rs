@@ -201,6 +201,10 @@ fn start(launch: &Launch) -> io::Result<i32> {
     if !Path::new(&launch.cwd).is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotFound, format!("working directory {} is not there", launch.cwd)));
     }
+    if let Some(cpus) = &launch.cpus {
+        // Inherited by the workload. This process does nothing while it runs.
+        sys::set_affinity(cpus).map_err(|e| io::Error::other(format!("CPUs {cpus:?}: {e}")))?;
+    }
     let stdin = match &launch.stdin {
         None => Stdio::null(),
         Some(text) => {

@@ -274,6 +274,30 @@ pub fn affinity() -> Option<Vec<usize>> {
     }
 }
 
+/// Keep this process, and what it starts, to these CPUs; all of them, or it is an error.
+pub fn set_affinity(cpus: &[u32]) -> io::Result<()> {
+    let wanted: Vec<usize> = cpus.iter().map(|&cpu| cpu as usize).collect();
+    if let Some(absent) = wanted.iter().find(|&&cpu| cpu >= libc::CPU_SETSIZE as usize) {
+        return Err(io::Error::other(format!("there is no CPU {absent}")));
+    }
+    // SAFETY: cpu_set_t is plain data; the indices are below its size.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &cpu in &wanted {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The kernel leaves out, without a word, what the cpuset doesn't have.
+    match affinity() {
+        Some(now) if now == wanted => Ok(()),
+        now => Err(io::Error::other(format!("the system allows {}", now.map_or_else(|| "unknown CPUs".into(), |now| cpu_list(&now))))),
+    }
+}
+
 pub fn nice() -> i32 {
     // SAFETY: plain integers; −1 is a legal answer.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }

@@ -1,9 +1,10 @@
 //! The `builtin` backend: ONNX inference by the engine inside the agent.
 
-use super::{RawOutput, Reading, check_digest, issue, last_words, metric_of, spread};
-use crate::config::model::{Better, Settings};
+use super::{RawOutput, Reading, check_digest, last_words, measured, spread};
+use crate::config::model::Settings;
+use crate::registry::{Code, MetricId};
 use crate::stats;
-use crate::store::record::{Iterations, Metric, Reason, Severity};
+use crate::store::record::{Issue, Iterations, Metric, Reason};
 use isotherm_wire::task::{InferOutput, InferTask, Task};
 
 /// Seed of the generated inputs.
@@ -39,26 +40,23 @@ pub(super) fn read(expected_digest: Option<&str>, raw: &RawOutput, exit_code: i3
     let all_ms: Vec<f64> = rounds_ms.iter().flatten().copied().collect();
     // Run headline = median of its round medians.
     let round_medians: Vec<f64> = rounds_ms.iter().filter_map(|r| stats::median(r)).collect();
-    let latency = Metric {
-        value: stats::median(&round_medians),
-        n: all_ms.len() as u32,
-        spread: spread(&all_ms, &round_medians),
-        ..metric_of(&[], "ms", Better::Lower, "inference.wall.v1")
-    };
+    let (name, empty) = measured(MetricId::Latency, &[]);
+    let latency = Metric { value: stats::median(&round_medians), n: all_ms.len() as u32, spread: spread(&all_ms, &round_medians), ..empty };
     let per_second: Vec<f64> = round_medians.iter().filter(|&&ms| ms > 0.0).map(|ms| 1000.0 / ms).collect();
     let ms = |ns: u64| ns as f64 / 1e6;
-    let metrics = &mut reading.metrics;
-    metrics.insert("latency_ms".into(), latency);
-    metrics.insert("throughput_ips".into(), metric_of(&per_second, "inferences/s", Better::Higher, "inference.ips.v1"));
-    metrics.insert("load_ms".into(), metric_of(&[ms(output.load_ns)], "ms", Better::Lower, "session.load.v1"));
-    metrics.insert("first_inference_ms".into(), metric_of(&[ms(output.first_inference_ns)], "ms", Better::Lower, "inference.first.v1"));
+    reading.metrics.extend([
+        (name, latency),
+        measured(MetricId::Throughput, &per_second),
+        measured(MetricId::Load, &[ms(output.load_ns)]),
+        measured(MetricId::FirstInference, &[ms(output.first_inference_ns)]),
+    ]);
     reading.load_ms = Some(ms(output.load_ns));
     reading.warmup_ms = Some(output.warmup_ns.iter().map(|&ns| ns as f64 / 1e6).sum());
 
     let (spawn, exit) = raw.window.unwrap_or((0, u64::MAX));
     if output.window_start_ns < spawn || output.window_end_ns > exit || output.window_end_ns <= output.window_start_ns {
-        let message = "the engine's window does not lie between the start and the end of its process".into();
-        reading.issues.push(issue("window_outside_run", Severity::Error, message, None));
+        let message = "the engine's window does not lie between the start and the end of its process";
+        reading.issues.push(Issue::new(Code::WindowOutsideRun, message));
     }
     reading.version = Some(format!("{} {} (revision {})", output.engine, output.engine_version, output.revision));
     reading.resolved.insert("threads".into(), output.threads.into());

@@ -1,11 +1,12 @@
 //! The `command` backend: any program, its numbers read from what it printed or wrote by the campaign's rules.
 
 use super::output::{NOT_WRITTEN, Stream};
-use super::{RawOutput, Reading, check_digest, last_words, metric_of, omitted};
-use crate::config::model::{Better, MetricRule, Pick, Settings, Success, Take, TextSource};
+use super::{RawOutput, Reading, check_digest, last_words, measured, metric_of, omitted};
+use crate::config::model::{MetricRule, Pick, Settings, Success, Take, TextSource};
 use crate::digest::sha256_hex;
 use crate::plan::expand::CommandWork;
 use crate::plan::identity::canonical;
+use crate::registry::MetricId;
 use crate::store::record::{Metric, Reason};
 use indexmap::IndexMap;
 use isotherm_wire::task::{ProcessTask, Task};
@@ -44,11 +45,12 @@ pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, ra
         }
     }
     if let Some(wall_s) = raw.wall_s {
-        reading.metrics.entry("wall_s".into()).or_insert_with(|| metric_of(&[wall_s], "s", Better::Lower, "process.wall.v1"));
+        let (name, wall) = measured(MetricId::Wall, &[wall_s]);
+        reading.metrics.entry(name).or_insert(wall);
     }
     if let Some(usage) = &raw.usage {
-        let rss = usage.max_rss_bytes as f64;
-        reading.metrics.entry("max_rss_bytes".into()).or_insert_with(|| metric_of(&[rss], "bytes", Better::Lower, "process.max_rss.v1"));
+        let (name, rss) = measured(MetricId::MaxRss, &[usage.max_rss_bytes as f64]);
+        reading.metrics.entry(name).or_insert(rss);
     }
     reading.executed.insert("warmup".into(), raw.n_warmups.into());
     reading

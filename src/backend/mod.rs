@@ -7,11 +7,12 @@ pub mod output;
 pub use crate::store::record::ParseSpec;
 pub use output::RawOutput;
 
-use crate::config::model::{Better, TextSource};
+use crate::config::model::{AxisValue, Better, TextSource};
 use crate::digest::sha256_hex;
 use crate::plan::{Point, Work, identity};
+use crate::registry::{Code, MetricId};
 use crate::stats;
-use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Severity, Spread};
+use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Spread};
 use indexmap::IndexMap;
 use isotherm_wire::task::{Task, TensorFact};
 use serde_json::Value;
@@ -39,7 +40,7 @@ impl ParseSpec {
 }
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [&str; 3] = ["output_mismatch", "output_differs", "window_outside_run"];
+pub const READ_ISSUES: [Code; 3] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun];
 
 /// What a backend reads out of a result whose workload ended by itself.
 #[derive(Debug, Default)]
@@ -65,6 +66,7 @@ pub fn task(point: &Point, model_path: Option<&str>) -> Task {
     match &point.work {
         Work::Builtin { threads } => builtin::task(*threads, &point.settings, model_path.unwrap_or_default()),
         Work::Command(work) => command::task(work, &point.settings),
+        Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
 
@@ -73,7 +75,8 @@ pub fn task(point: &Point, model_path: Option<&str>) -> Task {
 pub fn parse_spec(point: &Point) -> ParseSpec {
     match &point.work {
         Work::Builtin { .. } => ParseSpec::Builtin { expected_digest: point.model.as_ref().and_then(|m| m.declared.output_digest.clone()) },
-        Work::Command(work) => ParseSpec::Command { metrics: work.metrics.clone(), success: work.success.clone() },
+        Work::Command(work) => ParseSpec::Command { metrics: work.metrics.as_ref().clone(), success: work.success.as_ref().clone() },
+        Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
 
@@ -88,6 +91,9 @@ pub fn requested(point: &Point) -> IndexMap<String, Value> {
         requested.insert("rounds".into(), settings.rounds.into());
         requested.insert("iterations".into(), settings.iterations.into());
         requested.insert("cooldown_ms".into(), (settings.cooldown.as_millis() as u64).into());
+    }
+    if let Some(AxisValue::Text(cpus)) = point.ids.axes.get("cpus") {
+        requested.insert("cpus".into(), cpus.clone().into());
     }
     requested.insert("timeout_ms".into(), (settings.timeout.as_millis() as u64).into());
     requested.insert("sample_hz".into(), settings.sample_hz.into());
@@ -135,6 +141,12 @@ fn metric_of(samples: &[f64], unit: &str, better: Better, definition: &str) -> M
     }
 }
 
+/// A metric of the registry: its name, and what its samples make of it.
+fn measured(id: MetricId, samples: &[f64]) -> (String, Metric) {
+    let entry = id.entry();
+    (entry.name.into(), metric_of(samples, entry.unit.symbol(), entry.better, entry.definition))
+}
+
 /// A number that isn't there, and why.
 fn omitted(unit: &str, better: Better, definition: &str, reason: String) -> Metric {
     Metric {
@@ -164,15 +176,11 @@ fn spread(all: &[f64], headline_of: &[f64]) -> Option<Spread> {
     })
 }
 
-fn issue(code: &str, severity: Severity, message: String, subject: Option<String>) -> Issue {
-    Issue { code: code.into(), severity, message, subject, value: None, hint: None }
-}
-
 /// Compare an output with what it must be.
 fn check_digest(reading: &mut Reading, value: String, method: &str, expected: Option<&str>) {
     if let Some(expected) = expected.filter(|e| *e != value) {
         let message = format!("the output's digest is {value}, it must be {expected}: another answer than the one expected");
-        reading.issues.push(issue("output_mismatch", Severity::Error, message, None));
+        reading.issues.push(Issue::new(Code::OutputMismatch, message));
     }
     reading.output_digest = Some(OutputDigest { value, method: method.into(), expected: expected.map(str::to_owned) });
 }

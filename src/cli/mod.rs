@@ -11,11 +11,14 @@ macro_rules! say {
 mod export;
 mod plan;
 mod progress;
+mod reference;
 mod reparse;
 mod results;
 mod run;
 mod words;
 
+use crate::config::Draft;
+use crate::reference::Page;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -55,6 +58,7 @@ Examples:
   isotherm run configs/smoke.yaml
   isotherm run configs/smoke.yaml --filter model=tiny-cnn,threads=2 --limit 3
   isotherm run configs/smoke.yaml --rerun threads=2
+  isotherm run configs/smoke.yaml --set repetitions=2 --set prepare.settle=1s
   isotherm run configs/smoke.yaml --json > events.ndjson
 
 Ctrl-C once: no new jobs, the running one is waited for. Twice: it is left to its device, the next `run` collects it. \
@@ -111,10 +115,28 @@ Examples:
     /// Print a JSON Schema
     #[command(after_help = "\
 Examples:
-  isotherm schema record > record.schema.json")]
+  isotherm schema record > record.schema.json
+  isotherm schema campaign > campaign.schema.json     then, in the first line of a campaign:
+  # yaml-language-server: $schema=campaign.schema.json")]
     Schema {
         #[arg(value_enum)]
         of: SchemaOf,
+    },
+    /// Say what an issue code, a reason, a metric or a column of telemetry means; all of them without a name
+    #[command(after_help = "\
+Examples:
+  isotherm explain output_differs
+  isotherm explain latency_ms
+  isotherm explain --json | jq -r '.entries[] | select(.kind == \"reason\") | .name'")]
+    Explain(ExplainArgs),
+    /// Print a page of the documentation that is made from tables and types, as Markdown
+    #[command(after_help = "\
+Examples:
+  isotherm reference metrics > docs/metrics.md
+  isotherm reference record | less")]
+    Reference {
+        #[arg(value_name = "PAGE", value_parser = reference::page_parser())]
+        page: Page,
     },
 }
 
@@ -122,6 +144,8 @@ Examples:
 enum SchemaOf {
     /// The record of a run
     Record,
+    /// The campaign file
+    Campaign,
 }
 
 #[derive(Args)]
@@ -147,10 +171,19 @@ struct RunArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    set: SetArgs,
+    #[command(flatten)]
     place: PlaceArgs,
     /// Events as NDJSON on stdout
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct SetArgs {
+    /// Set a key of every block, such as `repetitions=2` or `prepare.settle=1s`; wins over the file
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 #[derive(Args)]
@@ -170,6 +203,8 @@ struct PlanArgs {
     /// Ask the devices first
     #[arg(long)]
     refresh: bool,
+    #[command(flatten)]
+    set: SetArgs,
     #[command(flatten)]
     place: PlaceArgs,
     /// The whole plan as JSON on stdout
@@ -221,9 +256,20 @@ struct ReparseArgs {
     /// Read by the rules of this campaign file
     #[arg(long, value_name = "FILE")]
     campaign: Option<PathBuf>,
+    #[command(flatten)]
+    set: SetArgs,
     /// Show what would change, and write nothing
     #[arg(long)]
     dry_run: bool,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct ExplainArgs {
+    /// As in a record, a report or the output of a command
+    name: Option<String>,
     /// JSON on stdout
     #[arg(long)]
     json: bool,
@@ -256,7 +302,9 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => results::verify(&args),
         Command::Reparse(args) => reparse::reparse(&args),
         Command::Export(args) => export::export(&args),
-        Command::Schema { of: SchemaOf::Record } => results::schema(),
+        Command::Schema { of } => results::schema(of),
+        Command::Explain(args) => reference::explain(&args),
+        Command::Reference { page } => print(&page.markdown()),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))
 }
@@ -274,20 +322,27 @@ fn complain(message: &str, hint: Option<&str>) {
     }
 }
 
-/// Read a campaign; its errors and warnings are printed.
-fn campaign(file: &Path) -> Result<crate::config::model::Campaign, u8> {
-    match crate::config::load(file) {
-        Ok(campaign) => {
-            for warning in &campaign.warnings {
-                say!("{}", warning.trim_end());
-            }
-            Ok(campaign)
-        }
-        Err(errors) => {
+/// Read a campaign that is to run; its errors and warnings are printed.
+fn campaign(file: &Path, set: &[String]) -> Result<crate::config::model::Campaign, u8> {
+    match draft(file, set)? {
+        Draft { campaign, later: None } => Ok(campaign),
+        Draft { later: Some(errors), .. } => {
             say!("{}", errors.render(color(&std::io::stderr())).trim_end());
             Err(exit::USAGE)
         }
     }
+}
+
+/// Read a campaign that is to be planned; its errors and warnings are printed, but not what this build cannot do.
+fn draft(file: &Path, set: &[String]) -> Result<Draft, u8> {
+    let draft = crate::config::draft(file, set).map_err(|errors| {
+        say!("{}", errors.render(color(&std::io::stderr())).trim_end());
+        exit::USAGE
+    })?;
+    for warning in &draft.campaign.warnings {
+        say!("{}", warning.trim_end());
+    }
+    Ok(draft)
 }
 
 /// Print to stdout; a closed pipe is no error of ours.

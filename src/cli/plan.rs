@@ -1,7 +1,7 @@
 //! `isotherm plan`.
 
 use super::words::{count, duration, plain};
-use super::{PlanArgs, campaign, complain, exit, print, run};
+use super::{Draft, PlanArgs, complain, draft, exit, print, run};
 use crate::config::model::{Campaign, Order};
 use crate::plan::expand::job_key;
 use crate::plan::{JobState, Plan, PlannedJob, diff, expand, identity};
@@ -17,11 +17,15 @@ use std::time::Duration;
 const MOST_LINES: usize = 60;
 
 pub fn plan(args: &PlanArgs) -> u8 {
-    let campaign = match campaign(&args.file) {
-        Ok(campaign) => campaign,
+    let Draft { campaign, later } = match draft(&args.file, &args.set.set) {
+        Ok(draft) => draft,
         Err(code) => return code,
     };
-    if args.refresh {
+    if let Some(errors) = &later {
+        say!("{}", errors.render(super::color(&std::io::stderr())).trim_end());
+        say!("this campaign can be planned with this build, and not be run\n");
+    }
+    if args.refresh && later.is_none() {
         let options = Options { dry_run: true, ..Options::default() };
         let mut failed = None;
         let mut observer = |event: &crate::run::Event| {
@@ -38,13 +42,16 @@ pub fn plan(args: &PlanArgs) -> u8 {
         }
     }
     match offline(args, &campaign) {
+        Ok(text) if later.is_some() => print(&text).max(exit::USAGE),
         Ok(text) => print(&text),
         Err(code) => code,
     }
 }
 
 fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
-    let plan = expand::expand(campaign).map_err(|e| {
+    let dir = args.place.results.join(&campaign.name);
+    let reports = crate::run::stored_reports(&dir, campaign);
+    let plan = expand::expand(campaign, &reports).map_err(|e| {
         complain(&e.to_string(), Some(&e.hint()));
         exit::USAGE
     })?;
@@ -52,7 +59,6 @@ fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
         complain(&e.to_string(), None);
         exit::USAGE
     })?;
-    let dir = args.place.results.join(&campaign.name);
     let scan = if dir.is_dir() {
         index::scan(&dir).map_err(|e| {
             complain(&e.to_string(), e.hint().as_deref());
@@ -61,7 +67,6 @@ fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
     } else {
         Scan::default()
     };
-    let reports = crate::run::stored_reports(&dir, campaign);
     let identities = identity::of_points(&plan.points, &reports);
     let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir };
     let mut jobs = diff::diff(known);
@@ -110,6 +115,16 @@ impl View<'_> {
         }
         for (why, n) in &reasons {
             text += &format!("  {}: {}\n", count(*n, "run"), plain(why));
+        }
+        let mut dropped: IndexMap<&str, usize> = IndexMap::new();
+        for point in &self.plan.dropped {
+            *dropped.entry(&point.condition).or_insert(0) += 1;
+        }
+        for (condition, n) in &dropped {
+            text += &format!("  left out by `when`: {} ({})\n", count(*n, "point"), plain(condition));
+        }
+        for (name, n) in &self.plan.undecided {
+            text += &format!("  {n} of them may be left out: {name} is not known yet, `--refresh` or `run` will ask\n");
         }
         if self.plan.excluded > 0 {
             text += &format!("  left out by `exclude`: {}\n", count(self.plan.excluded, "point"));
@@ -179,6 +194,12 @@ impl View<'_> {
             "campaign": self.campaign.name,
             "points": self.plan.points.len(),
             "excluded": self.plan.excluded,
+            "dropped": self.plan.dropped.iter().map(|point| json!({
+                "device": point.device,
+                "point": point.label,
+                "when": &*point.condition,
+            })).collect::<Vec<_>>(),
+            "undecided": self.plan.undecided,
             "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.facts.get(id.as_str())))).collect::<serde_json::Map<_, _>>(),
             "states": diff::counts(self.jobs.iter()),
             "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),

@@ -10,7 +10,11 @@ use serde_json::json;
 const MOST_CHARS: usize = 100;
 
 pub fn reparse(args: &ReparseArgs) -> u8 {
-    let campaign = match args.campaign.as_deref().map(campaign).transpose() {
+    if args.campaign.is_none() && !args.set.set.is_empty() {
+        complain("`--set` changes a campaign, and there is none", Some("add `--campaign FILE`"));
+        return exit::USAGE;
+    }
+    let campaign = match args.campaign.as_deref().map(|file| campaign(file, &args.set.set)).transpose() {
         Ok(campaign) => campaign,
         Err(code) => return code,
     };

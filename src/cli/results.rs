@@ -1,6 +1,6 @@
 //! `isotherm report`, `status`, `verify`, `schema`: what a results directory holds.
 
-use super::{DirArgs, Format, Include, ReportArgs, complain, exit, print, words};
+use super::{DirArgs, Format, Include, ReportArgs, SchemaOf, complain, exit, print, words};
 use crate::report::{self, Model, ReportInput, ReportOptions, StatusMatrix};
 use crate::store::index::{self, AllRecords, SUPERSEDED};
 use crate::store::plan_file::{PLAN_VERSION, StoredPlan};
@@ -122,6 +122,10 @@ fn verified(dir: &Path) -> Result<(usize, Vec<Broken>), StoreError> {
     Ok((checked, broken))
 }
 
-pub fn schema() -> u8 {
-    print(&format!("{:#}\n", seal::schema()))
+pub fn schema(of: SchemaOf) -> u8 {
+    let schema = match of {
+        SchemaOf::Record => seal::schema(),
+        SchemaOf::Campaign => crate::config::campaign_schema(),
+    };
+    print(&format!("{schema:#}\n"))
 }

@@ -6,7 +6,7 @@ use crate::run::{self, Filter, Options, RunError, Summary};
 use crate::store::StoreError;
 
 pub fn run(args: &RunArgs) -> u8 {
-    let campaign = match campaign(&args.file) {
+    let campaign = match campaign(&args.file, &args.set.set) {
         Ok(campaign) => campaign,
         Err(code) => return code,
     };

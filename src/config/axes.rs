@@ -1,85 +1,241 @@
-//! What a block sweeps: `model`, `threads`, `params`, `env`, and the points that `exclude` takes out again.
+//! What a block sweeps: its axes with their values, the groups that turn together, and the points taken out or added.
 
 use super::{
     diagnose::{Diagnostics, Span, listed, nearest, tick},
-    fields::{Slot, known_name, report_repeats},
+    fields::{Slot, known_name, not_yet, report_repeats},
     model::{Axis, AxisValue},
+    shape::{self, Shape, Word},
     units, vocabulary,
     yaml::{Core, Entry, Kind, Scalar},
 };
 use indexmap::IndexMap;
 
-/// An axis and where its values stand.
-#[derive(Debug)]
+/// An axis and where it stands.
+#[derive(Debug, Clone)]
 pub struct FoundAxis {
     pub axis: Axis,
     /// As long as `axis.values`.
     pub places: Vec<Span>,
+    pub key: Span,
+    kind: AxisKind,
+}
+
+/// Names that values of some axes are taken from.
+#[derive(Debug, Clone, Copy)]
+pub struct Ids<'a> {
+    pub models: &'a [&'a str],
+    /// Of all devices of the block.
+    pub builds: &'a [&'a str],
+}
+
+/// How the values of an axis are read.
+#[derive(Debug, Clone, Copy)]
+enum AxisKind {
+    Model,
+    Build,
+    Cpus,
+    Whole(i64, i64),
+    WordOrWhole(&'static [Word], i64, i64),
+    /// A value with the type it is written with.
+    Typed,
+    /// Text as written.
+    Text,
+    Flag,
+    Policy,
+}
+
+impl AxisKind {
+    fn read(self, slot: Slot<'_>, ids: Ids<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
+        let example = |low: i64| format!("{}: [{}, {}]", slot.name, low.max(1), low.max(1) * 2);
+        match self {
+            AxisKind::Model => known_name(slot, "model", ids.models, "models", out).map(AxisValue::Text),
+            AxisKind::Build => known_name(slot, "build", ids.builds, "builds", out).map(AxisValue::Text),
+            AxisKind::Cpus => cpus(slot, out),
+            AxisKind::Whole(low, high) => slot.whole(low..=high, &example(low), out).map(AxisValue::Int),
+            AxisKind::WordOrWhole(words, low, high) => match slot.node.scalar().filter(|s| words.iter().any(|w| w.word == s.text)) {
+                Some(scalar) => Some(AxisValue::Text(scalar.text.clone())),
+                None => slot.whole(low..=high, &example(low), out).map(AxisValue::Int),
+            },
+            AxisKind::Typed => param_value(slot, out),
+            AxisKind::Text => slot.text(out).map(AxisValue::Text),
+            AxisKind::Flag => flag_value(slot, out),
+            AxisKind::Policy => policy(slot, out),
+        }
+    }
+
+    fn example(self, name: &str) -> String {
+        match self {
+            AxisKind::Model | AxisKind::Build | AxisKind::Text | AxisKind::Policy | AxisKind::Flag => format!("{name}: [a, b]"),
+            AxisKind::Cpus => format!("{name}: [\"0-3\", all]"),
+            AxisKind::Whole(..) | AxisKind::WordOrWhole(..) | AxisKind::Typed => format!("{name}: [1, 2]"),
+        }
+    }
 }
 
 impl FoundAxis {
-    /// `threads: 1` of a block that says nothing about threads.
+    /// An axis with one value that the file doesn't say.
     #[must_use]
-    pub fn single_threaded() -> FoundAxis {
-        let axis = Axis { name: "threads".to_owned(), swept: false, values: vec![AxisValue::Int(1)] };
-        FoundAxis { axis, places: vec![Span::default()] }
+    pub fn implied(name: &str, value: AxisValue) -> FoundAxis {
+        let axis = Axis { name: name.to_owned(), swept: false, values: vec![value] };
+        FoundAxis { axis, places: vec![Span::default()], key: Span::default(), kind: AxisKind::Text }
     }
 }
 
 /// Reads each value of a slot; `None` unless every one can be read and none is there twice.
-fn axis<'a>(
-    name: &str,
-    slot: Slot<'a>,
-    example: &str,
-    out: &mut Diagnostics,
-    mut value: impl FnMut(Slot<'a>, &mut Diagnostics) -> Option<AxisValue>,
-) -> Option<FoundAxis> {
-    let (items, swept) = slot.one_or_many(example, out)?;
+fn axis(slot: Slot<'_>, kind: AxisKind, ids: Ids<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
+    let name = slot.name;
+    let example = match name.split_once('.') {
+        Some(("env", _)) => "env: { NAME: [a, b] }".to_owned(),
+        Some(("flags", flag)) => format!("flags: {{ {flag}: [\"on\", \"off\"] }}"),
+        _ => kind.example(name),
+    };
+    let (items, swept) = match kind {
+        AxisKind::Policy => (slot.list("policy: [{ id: cpu, provider: cpu }]", out)?, true),
+        _ => slot.one_or_many(&example, out)?,
+    };
     let n_items = items.len();
     let mut values = Vec::with_capacity(n_items);
     let mut places = Vec::with_capacity(n_items);
     for item in items {
-        if swept && matches!(item.node.kind, Kind::Seq(_)) {
+        if swept && matches!(item.node.kind, Kind::Seq(_)) && !matches!(kind, AxisKind::Flag) {
             item.refuse(format!("a list inside of the list of {}", tick(name)), format!("one list is the axis: write it like `{example}`"), out);
-        } else if let Some(read) = value(item, out) {
+        } else if let Some(read) = kind.read(item, ids, out) {
             values.push(read);
             places.push(item.place);
         }
     }
-    let texts: Vec<String> = values.iter().map(AxisValue::to_string).collect();
-    report_repeats(name, texts.iter().map(String::as_str).zip(places.iter().copied()), out);
-    (values.len() == n_items).then(|| FoundAxis { axis: Axis { name: name.to_owned(), swept, values }, places })
+    (values.len() == n_items).then(|| FoundAxis { axis: Axis { name: name.to_owned(), swept, values }, places, key: slot.key, kind })
 }
 
-/// `model: digits`, `model: [a, b]`.
-pub fn model_axis(slot: Slot<'_>, models: &[&str], out: &mut Diagnostics) -> Option<FoundAxis> {
-    axis("model", slot, "model: [a, b]", out, |item, out| known_name(item, "model", models, "models", out).map(AxisValue::Text))
+/// A value that stands twice on an axis of its own.
+pub fn report_repeated_values(found: &FoundAxis, out: &mut Diagnostics) {
+    let texts: Vec<String> = found.axis.values.iter().map(AxisValue::to_string).collect();
+    report_repeats(&found.axis.name, texts.iter().map(String::as_str).zip(found.places.iter().copied()), out);
 }
 
-/// `threads: 2`, `threads: [1, 2, 4]`.
-pub fn threads_axis(slot: Slot<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
-    axis("threads", slot, "threads: [1, 2]", out, |item, out| item.whole(1..=1024, "threads: [1, 2]", out).map(AxisValue::Int))
-}
-
-/// Each parameter of a command, in file order. A parameter whose values cannot be read still has its name in the second list.
-pub fn param_axes(slot: Slot<'_>, out: &mut Diagnostics) -> (Vec<FoundAxis>, Vec<String>) {
-    let mut axes = Vec::new();
-    let mut names = Vec::new();
-    for entry in slot.named_entries("params: { size: [1, 8] }", out).unwrap_or_default() {
-        let name = entry.key.text.as_str();
-        names.push(name.to_owned());
-        if vocabulary::RESERVED_AXES.contains(&name) || name.starts_with("env.") {
-            let text = format!("{} cannot be the name of a parameter", tick(name));
-            out.error(entry.key.span, text)
-                .label("this name is taken")
-                .hint(format!("names with another meaning: {}, env.*", listed(vocabulary::RESERVED_AXES)));
-        } else if !units::is_identifier(&name.replace('-', "_")) {
-            let text = format!("{} cannot be the name of a parameter", tick(name));
-            out.error(entry.key.span, text).hint("letters, digits, `_` and `-`, no digit or `-` in front: it is used as `{name}` in `argv`");
-        }
-        axes.extend(axis(name, Slot::of(entry), &format!("{name}: [1, 2]"), out, param_value));
+/// The axes of one entry of a block, or of a group of `zip`; and the names of those that cannot be read.
+pub fn axes_of(entry: &Entry, ids: Ids<'_>, out: &mut Diagnostics) -> (Vec<FoundAxis>, Vec<String>) {
+    let name = entry.key.text.as_str();
+    let Some(key) = vocabulary::ANY_BLOCK.key(name).filter(|key| vocabulary::is_axis(key)) else { return (Vec::new(), Vec::new()) };
+    let slot = Slot::of(entry);
+    let kind = match (name, &key.shape) {
+        ("params", _) => return each(slot, "params: { size: [1, 8] }", param_axis, ids, out),
+        ("env", _) => return each(slot, "env: { NAME: value }", env_axis, ids, out),
+        ("flags", _) => return each(slot, "flags: { -fa: [\"on\", \"off\"] }", flag_axis, ids, out),
+        ("model", _) => AxisKind::Model,
+        ("build", _) => AxisKind::Build,
+        ("cpus", _) => AxisKind::Cpus,
+        ("policy", _) => AxisKind::Policy,
+        (_, Shape::Axis(Shape::Whole(low, high))) => AxisKind::Whole(*low, *high),
+        (_, Shape::Axis(Shape::WordOr(words, Shape::Whole(low, high)))) => AxisKind::WordOrWhole(words, *low, *high),
+        _ => AxisKind::Text,
+    };
+    match axis(slot, kind, ids, out) {
+        Some(found) => (vec![found], Vec::new()),
+        None => (Vec::new(), vec![name.to_owned()]),
     }
-    (axes, names)
+}
+
+/// The axes of a map whose keys are names that the file gives.
+fn each(
+    slot: Slot<'_>,
+    example: &str,
+    read: fn(&Entry, Ids<'_>, &mut Diagnostics) -> Option<FoundAxis>,
+    ids: Ids<'_>,
+    out: &mut Diagnostics,
+) -> (Vec<FoundAxis>, Vec<String>) {
+    let (mut axes, mut unread) = (Vec::new(), Vec::new());
+    if slot.node.is_null() {
+        return (axes, unread);
+    }
+    for entry in slot.named_entries(example, out).unwrap_or_default() {
+        match read(entry, ids, out) {
+            Some(found) => axes.push(found),
+            None if slot.name == "params" => unread.push(entry.key.text.clone()),
+            None => unread.push(format!("{}.{}", slot.name, entry.key.text)),
+        }
+    }
+    (axes, unread)
+}
+
+fn param_axis(entry: &Entry, ids: Ids<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
+    let name = entry.key.text.as_str();
+    let taken = vocabulary::RESERVED_AXES.contains(&name) || name.starts_with("env.") || name.starts_with("flags.");
+    if taken {
+        let text = format!("{} cannot be the name of a parameter", tick(name));
+        out.error(entry.key.span, text)
+            .label("this name is taken")
+            .hint(format!("names with another meaning: {}", listed(vocabulary::RESERVED_AXES)));
+    } else if !units::is_identifier(&name.replace('-', "_")) {
+        let text = format!("{} cannot be the name of a parameter", tick(name));
+        out.error(entry.key.span, text).hint("letters, digits, `_` and `-`, no digit or `-` in front: it is used as `{name}` in `argv`");
+    }
+    axis(Slot::of(entry), AxisKind::Typed, ids, out)
+}
+
+fn env_axis(entry: &Entry, ids: Ids<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
+    let named = variable_name(entry, out);
+    let valued = has_value(entry, "to take a variable of `defaults` out, `defaults.env` must have it", out);
+    let name = format!("env.{}", entry.key.text);
+    if named && valued { axis(Slot::named(&name, entry), AxisKind::Text, ids, out) } else { None }
+}
+
+fn flag_axis(entry: &Entry, ids: Ids<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
+    let flag = entry.key.text.as_str();
+    let letters = flag.trim_start_matches('-');
+    if !flag.starts_with('-') || letters.is_empty() || letters.contains(|c: char| c.is_whitespace() || c.is_control() || c == '=') {
+        let error = out.error(entry.key.span, format!("{} is no option", tick(flag)));
+        if !flag.starts_with('-') {
+            error.label(format!("did you mean `--{letters}`?"));
+        }
+        error.hint("write it as on the command line: `flags: { -fa: \"on\", --no-repack: true }`");
+        return None;
+    }
+    if entry.value.is_null() {
+        out.error(entry.key.span, format!("the option {} has no value", tick(flag)))
+            .hint("write `true` for the option alone, `false` to leave it out, `\"\"` for an empty value");
+        return None;
+    }
+    let name = format!("flags.{flag}");
+    axis(Slot::named(&name, entry), AxisKind::Flag, ids, out)
+}
+
+/// Text as written; `true` is the option alone, `false` none; a list is one option that is given several times.
+fn flag_value(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
+    if let Kind::Seq(_) = slot.node.kind {
+        let items = slot.list(&format!("{}: [[a, b]]", slot.name), out)?;
+        let n_items = items.len();
+        let texts: Vec<String> = items.into_iter().filter_map(|item| item.text(out)).collect();
+        return (texts.len() == n_items).then_some(AxisValue::List(texts));
+    }
+    match slot.node.scalar().map(|scalar| (scalar, scalar.core())) {
+        Some((_, Core::Bool(value))) => Some(AxisValue::Bool(value)),
+        _ => slot.text(out).map(AxisValue::Text),
+    }
+}
+
+/// `0-3,6` in the order of the numbers, or `all`.
+fn cpus(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
+    let text = slot.text(out)?;
+    if text == "all" {
+        return Some(AxisValue::Text(text));
+    }
+    match units::cpu_list(&text) {
+        Ok(cpus) => Some(AxisValue::Text(units::cpu_text(&cpus))),
+        Err(why) => {
+            out.error(slot.place, format!("{} is no list of CPUs", tick(&text))).label(why).hint("write it like `\"0-3,6\"`, or `all`");
+            None
+        }
+    }
+}
+
+fn policy(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
+    let Some(Shape::List(of)) = vocabulary::ANY_BLOCK.key("policy").map(|key| &key.shape) else { return None };
+    let before = out.count();
+    shape::check(slot, of, out);
+    let Kind::Map(entries) = &slot.node.kind else { return None };
+    let id = entries.iter().find(|entry| entry.key.text == "id").and_then(|entry| entry.value.scalar());
+    id.filter(|_| out.count() == before).map(|scalar| AxisValue::Text(scalar.text.clone()))
 }
 
 /// A value with the type it is written with.
@@ -111,25 +267,6 @@ fn typed(scalar: &Scalar) -> Option<AxisValue> {
     }
 }
 
-/// A block's variables in file order, then those of `defaults` that it doesn't name. `null` takes one of `defaults` out; `env: null` all.
-pub fn env_axes(block: Option<Slot<'_>>, defaults: &[Entry], out: &mut Diagnostics) -> Vec<FoundAxis> {
-    if block.is_some_and(|slot| slot.node.is_null()) {
-        return Vec::new();
-    }
-    let own = block.and_then(|slot| slot.named_entries("env: { NAME: value }", out)).unwrap_or_default();
-    let is_default = |name: &str| defaults.iter().any(|entry| entry.key.text == name);
-    let reset = |entry: &&Entry| !(entry.value.is_null() && is_default(&entry.key.text));
-    let inherited = defaults.iter().filter(|entry| !own.iter().any(|own| own.key.text == entry.key.text));
-    let mut axes = Vec::new();
-    for entry in own.iter().filter(reset).chain(inherited) {
-        let name = format!("env.{}", entry.key.text);
-        if variable_name(entry, out) && has_value(entry, "to take a variable of `defaults` out, `defaults.env` must have it", out) {
-            axes.extend(axis(&name, Slot::named(&name, entry), "env: { NAME: [a, b] }", out, |item, out| item.text(out).map(AxisValue::Text)));
-        }
-    }
-    axes
-}
-
 /// Checks the name of a variable.
 pub fn variable_name(entry: &Entry, out: &mut Diagnostics) -> bool {
     let fits = units::is_identifier(&entry.key.text);
@@ -150,8 +287,99 @@ pub fn has_value(entry: &Entry, otherwise: &str, out: &mut Diagnostics) -> bool 
     !missing
 }
 
+/// The groups of `zip`: each has the axes that turn together.
+pub fn zip(slot: Slot<'_>, level: &'static vocabulary::Level, ids: Ids<'_>, out: &mut Diagnostics) -> (Vec<Vec<FoundAxis>>, Vec<String>) {
+    const EXAMPLE: &str = "zip: [{ n_batch: [512, 256], n_ubatch: [128, 64] }]";
+    let (mut groups, mut unread) = (Vec::new(), Vec::new());
+    for item in slot.list(EXAMPLE, out).unwrap_or_default() {
+        let Kind::Map(entries) = &item.node.kind else {
+            item.mismatch("a list of maps", EXAMPLE, out);
+            continue;
+        };
+        let mut group = Vec::new();
+        let before = out.count();
+        for entry in entries {
+            match level.key(&entry.key.text).filter(|key| vocabulary::is_axis(key) && key.is_on(level.backend)) {
+                Some(key) if key.built => {
+                    let (axes, bad) = axes_of(entry, ids, out);
+                    group.extend(axes);
+                    unread.extend(bad);
+                }
+                Some(key) => not_yet(entry.key.span, &tick(key.name), "take it out of `zip`", out),
+                None => {
+                    let names = || level.keys.iter().filter(|key| vocabulary::is_axis(key) && key.is_on(level.backend)).map(|key| key.name);
+                    let error = out.error(entry.key.span, format!("{} is no axis that can be linked", tick(&entry.key.text)));
+                    if let Some(near) = nearest(&entry.key.text, names()) {
+                        error.label(format!("did you mean `{near}`?"));
+                    }
+                    error.hint(format!("keys of a group of `zip`: {}; free axes stand in `params`", listed(names())));
+                }
+            }
+        }
+        if out.count() != before {
+            unread.extend(group.into_iter().map(|found| found.axis.name));
+            continue;
+        }
+        let longest = group.iter().max_by_key(|found| found.axis.values.len());
+        let shortest = group.iter().min_by_key(|found| found.axis.values.len());
+        match (longest, shortest) {
+            (Some(long), Some(short)) if group.len() > 1 => {
+                let (n_long, n_short) = (long.axis.values.len(), short.axis.values.len());
+                if n_long != n_short {
+                    out.error(short.key, format!("linked axes of different length: {} and {}", tick(&short.axis.name), tick(&long.axis.name)))
+                        .label(format!("{n_short} here"))
+                        .also(long.key, format!("{n_long} here"))
+                        .hint("the lists of one group turn together: give each the same number of values");
+                    unread.extend(group.into_iter().map(|found| found.axis.name));
+                    continue;
+                }
+            }
+            _ => {
+                item.refuse("a group of `zip` has at least two axes".to_owned(), format!("write it like `{EXAMPLE}`"), out);
+                unread.extend(group.into_iter().map(|found| found.axis.name));
+                continue;
+            }
+        }
+        // Linked, a value may come again beside others; all of them together may not.
+        let n_values = group[0].axis.values.len();
+        let turns = (0..n_values).map(|i| group.iter().map(|found| found.axis.values[i].to_string()).collect::<Vec<_>>().join(", "));
+        let turns: Vec<String> = turns.collect();
+        report_repeats("zip", turns.iter().map(String::as_str).zip(group[0].places.iter().copied()), out);
+        groups.push(group);
+    }
+    (groups, unread)
+}
+
+/// What `exclude` and `include` may name: axes of the block, and `device`.
+pub struct Named<'a> {
+    pub axes: Vec<&'a FoundAxis>,
+    /// Axes that are there, but have a fault.
+    pub unread: &'a [String],
+    pub devices: &'a [String],
+}
+
+impl Named<'_> {
+    fn axis(&self, name: &str) -> Option<&FoundAxis> {
+        self.axes.iter().find(|found| found.axis.name == name).copied()
+    }
+
+    fn report_unknown(&self, entry: &Entry, out: &mut Diagnostics) {
+        let name = entry.key.text.as_str();
+        // An axis with a fault of its own: what it has isn't known.
+        if self.unread.iter().any(|unread| unread == name) {
+            return;
+        }
+        let names = || self.axes.iter().map(|found| found.axis.name.as_str()).chain(["device"]);
+        let error = out.error(entry.key.span, format!("unknown axis {}", tick(name)));
+        if let Some(near) = nearest(name, names()) {
+            error.label(format!("did you mean `{near}`?"));
+        }
+        error.hint(format!("axes of this block: {}", listed(names())));
+    }
+}
+
 /// The maps of `exclude`, each key an axis or `device`, each value one that the axis has.
-pub fn exclude(slot: Slot<'_>, axes: &[FoundAxis], unread: &[String], devices: &[String], out: &mut Diagnostics) -> Vec<IndexMap<String, AxisValue>> {
+pub fn exclude(slot: Slot<'_>, named: &Named<'_>, out: &mut Diagnostics) -> Vec<IndexMap<String, AxisValue>> {
     const EXAMPLE: &str = "exclude: [{ threads: 1, device: here }]";
     let mut excluded = Vec::new();
     for item in slot.list(EXAMPLE, out).unwrap_or_default() {
@@ -165,27 +393,16 @@ pub fn exclude(slot: Slot<'_>, axes: &[FoundAxis], unread: &[String], devices: &
         let mut conditions = IndexMap::new();
         for entry in entries {
             let name = entry.key.text.as_str();
-            let known = if name == "device" {
-                Some(devices.iter().map(|id| AxisValue::Text(id.clone())).collect::<Vec<_>>())
-            } else {
-                axes.iter().find(|found| found.axis.name == name).map(|found| found.axis.values.clone())
-            };
-            match known {
-                Some(values) => {
-                    if let Some(value) = excluded_value(Slot::of(entry), &values, out) {
-                        conditions.insert(name.to_owned(), value);
-                    }
-                }
-                // An axis with a fault of its own: what it has isn't known.
-                None if unread.iter().any(|unread| unread == name) => {}
+            let values = match named.axis(name) {
+                Some(found) => found.axis.values.clone(),
+                None if name == "device" => named.devices.iter().map(|id| AxisValue::Text(id.clone())).collect(),
                 None => {
-                    let names = || axes.iter().map(|found| found.axis.name.as_str()).chain(["device"]);
-                    let error = out.error(entry.key.span, format!("unknown axis {}", tick(name)));
-                    if let Some(near) = nearest(name, names()) {
-                        error.label(format!("did you mean `{near}`?"));
-                    }
-                    error.hint(format!("axes of this block: {}", listed(names())));
+                    named.report_unknown(entry, out);
+                    continue;
                 }
+            };
+            if let Some(value) = excluded_value(Slot::of(entry), &values, out) {
+                conditions.insert(name.to_owned(), value);
             }
         }
         excluded.push(conditions);
@@ -203,12 +420,67 @@ fn excluded_value(slot: Slot<'_>, values: &[AxisValue], out: &mut Diagnostics) -
     };
     let as_text = AxisValue::Text(scalar.text.clone());
     // An axis of texts has them as written; elsewhere the type decides, so that "1" isn't 1.
-    let all_text = values.iter().all(|value| matches!(value, AxisValue::Text(_)));
-    let value = if all_text { Some(as_text) } else { typed(scalar) };
-    if let Some(found) = value.as_ref().and_then(|value| values.iter().find(|known| *known == value)) {
+    let is_text = |value: &AxisValue| matches!(value, AxisValue::Text(_));
+    let as_written = values.iter().all(is_text) || slot.name.starts_with("flags.");
+    let value = if as_written { Some(as_text) } else { typed(scalar) };
+    let same = |known: &&AxisValue| match (&value, as_written) {
+        (Some(value), false) => *known == value,
+        (Some(value), true) => known.to_string() == value.to_string(),
+        (None, _) => false,
+    };
+    if let Some(found) = values.iter().find(same) {
         return Some(found.clone());
     }
     let error = out.error(slot.place, format!("{} has no value {}", tick(slot.name), tick(&scalar.text)));
     error.hint(format!("values of {}: {}", slot.name, listed(values.iter().map(AxisValue::to_string))));
     None
+}
+
+/// The maps of `include`: each key an axis of the block or `device`, with a value or several that the axis need not have.
+/// `groups`: names of axes that are linked.
+pub fn include(
+    slot: Slot<'_>,
+    named: &Named<'_>,
+    groups: &[Vec<String>],
+    ids: Ids<'_>,
+    out: &mut Diagnostics,
+) -> Vec<IndexMap<String, Vec<AxisValue>>> {
+    const EXAMPLE: &str = "include: [{ threads: 3 }]";
+    let mut included = Vec::new();
+    for item in slot.list(EXAMPLE, out).unwrap_or_default() {
+        let Kind::Map(entries) = &item.node.kind else {
+            item.mismatch("a list of maps", EXAMPLE, out);
+            continue;
+        };
+        if entries.is_empty() {
+            item.refuse("an `include` without an axis adds nothing".to_owned(), format!("write it like `{EXAMPLE}`"), out);
+        }
+        let mut fixed: IndexMap<String, Vec<AxisValue>> = IndexMap::new();
+        for entry in entries {
+            let name = entry.key.text.as_str();
+            if name == "device" {
+                let devices: Vec<&str> = named.devices.iter().map(String::as_str).collect();
+                let items = Slot::of(entry).one_or_many("device: here", out).map(|found| found.0).unwrap_or_default();
+                let found = items.into_iter().filter_map(|item| known_name(item, "device", &devices, "devices", out)).map(AxisValue::Text);
+                fixed.insert(name.to_owned(), found.collect());
+            } else if let Some(axis_of) = named.axis(name) {
+                if let Some(found) = axis(Slot::named(&axis_of.axis.name, entry), axis_of.kind, ids, out) {
+                    report_repeated_values(&found, out);
+                    fixed.insert(name.to_owned(), found.axis.values);
+                }
+            } else {
+                named.report_unknown(entry, out);
+            }
+        }
+        for group in groups {
+            let (with, without): (Vec<&String>, Vec<&String>) = group.iter().partition(|name| fixed.contains_key(*name));
+            let differ = with.iter().any(|name| fixed[*name].len() != fixed[with[0]].len());
+            if !with.is_empty() && (!without.is_empty() || differ) {
+                let text = format!("{} turn together", listed(group.iter().map(|name| tick(name))));
+                out.error(item.place, text).hint("give all axes of a `zip` group a value, or as many values each, or none of them");
+            }
+        }
+        included.push(fixed);
+    }
+    included
 }

@@ -1,15 +1,18 @@
 //! The top level of the file: devices, models, defaults, and the blocks put together.
 
 use super::{
-    axes::{has_value, variable_name},
+    Outside,
+    axes::{Ids, axes_of, has_value, variable_name},
     block::{FoundBlock, Surroundings, block},
     diagnose::{Diagnostics, tick},
     fields::{Fields, Slot, fields},
+    merge,
     model::{Campaign, Device, Local, Model, Settings, Template, Transport},
     settings,
+    sources::Sources,
     template::{self, Names},
-    units,
-    vocabulary::{self, TOP},
+    units, used, variables,
+    vocabulary::{self, TOP, USED},
     yaml::{Entry, Kind, Node},
 };
 use crate::store::index::{DEVICES, SUPERSEDED};
@@ -19,67 +22,96 @@ use std::path::Path;
 /// Points of a whole file, before `exclude`.
 const MAX_POINTS: u128 = 1_000_000;
 
+/// What a campaign is made of besides its own file.
+pub struct Parts<'a> {
+    pub file: &'a Path,
+    pub sources: &'a mut Sources,
+    pub outside: &'a Outside<'a>,
+}
+
 /// Understands a tree. `None` when the file has errors; not every error makes it `None`.
-pub fn campaign(root: &Node, source: &str, file: &Path, out: &mut Diagnostics) -> Option<Campaign> {
+pub fn campaign(root: &Node, parts: Parts<'_>, out: &mut Diagnostics) -> Option<Campaign> {
+    let Parts { file, sources, outside } = parts;
     let Kind::Map(entries) = &root.kind else {
         let error = out.error(root.span, "a campaign is a map");
         error.label(format!("this is {}", root.describe())).hint("start with `devices:` and `matrix:`, each in the first column");
         return None;
     };
-    let entries: Vec<Entry> = entries.iter().filter(|entry| !entry.key.text.starts_with("x-")).cloned().collect();
-    report_variables(&entries, out);
+    let mut entries = without_notes(entries);
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let dir = absolute.parent().unwrap_or(&absolute).to_owned();
+    let used = used::read(&entries, &dir, outside, sources, out);
+    let assignments = merge::assignments(outside.set, sources, out);
+    let mut secrets = variables::replace(&mut entries, outside.variable, out);
+    let mut all_used = used.entries;
+    secrets.extend(variables::replace(&mut all_used, outside.variable, out));
+
     let fields = fields(&entries, root.span, &TOP, out);
     let name = name(&fields, file, out);
     let description = fields.get("description").and_then(|slot| slot.text(out));
-    let device_entries = section(
-        fields.need("devices", "a campaign", "say where it runs: `devices: { here: { local: {} } }`", out),
-        "devices: { here: { local: {} } }",
-        out,
-    );
-    let model_entries = section(fields.get("models"), "models: { digits: { path: models/digits.onnx } }", out);
+    let used_fields = super::fields::fields(&all_used, root.span, &USED, out);
+    let device_example = "devices: { here: { local: {} } }";
+    if fields.get("devices").is_none() && used_fields.get("devices").is_none() {
+        fields.need("devices", "a campaign", &format!("say where it runs: `{device_example}`"), out);
+    }
+    let device_entries = sections("devices", [&fields, &used_fields], device_example, out);
+    let model_entries = sections("models", [&fields, &used_fields], "models: { digits: { path: models/digits.onnx } }", out);
+    let source = sources.text();
     let device_ids: Vec<&str> = device_entries.iter().map(|entry| entry.key.text.as_str()).collect();
-    let devices: Vec<Option<Device>> = device_entries.iter().map(|entry| device(entry, source, out)).collect();
+    let devices: IndexMap<&str, Option<Device>> = device_entries.iter().map(|entry| (entry.key.text.as_str(), device(entry, source, out))).collect();
     let models: IndexMap<&str, Option<Model>> = model_entries.iter().map(|entry| (entry.key.text.as_str(), model(entry, &device_ids, out))).collect();
 
-    let defaults = fields.get("defaults").and_then(|slot| slot.fields(&vocabulary::DEFAULTS, "defaults: { repetitions: 4 }", out));
-    let defaults_env = defaults.as_ref().and_then(|defaults| defaults.get("env")).filter(|slot| !slot.node.is_null());
-    let defaults_env = defaults_env.and_then(|slot| slot.named_entries("env: { NAME: value }", out)).unwrap_or_default();
-    let around = Surroundings { source, devices: device_ids, models, defaults, defaults_env };
+    let defaults = fields.get("defaults").filter(|slot| !slot.node.is_null());
+    let default_fields = defaults.and_then(|slot| slot.fields(&vocabulary::DEFAULTS, "defaults: { repetitions: 4 }", out));
+    let default_entries = match defaults.map(|slot| &slot.node.kind) {
+        Some(Kind::Map(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    let line_of = |offset: usize| sources.line(offset);
+    let around = Surroundings { source, devices, models, defaults: default_entries, set: &assignments, line_of: &line_of };
     let found = matrix(&fields, &around, out);
     check_size(&found, out);
-    check_defaults(&fields, &around, &found, out);
+    // Also what every block says otherwise, and what no block takes.
+    if let Some(fields) = &default_fields {
+        settings::apply(&mut Settings::builtin_defaults("builtin"), fields, "builtin", out);
+        for entry in fields.iter() {
+            axes_of(entry, Ids { models: &[], builds: &[] }, out);
+        }
+    }
+    if fields.get("matrix").is_some() && found.iter().all(|found| found.backend.is_some()) && !found.is_empty() {
+        let backends: Vec<&str> = found.iter().filter_map(|found| found.backend).collect();
+        for entry in merge::without_effect(default_entries, &backends) {
+            let on = vocabulary::DEFAULTS.key(&entry.key.text).map_or(&[][..], |key| key.on);
+            out.warning(entry.key.span, format!("{} has no effect", tick(&entry.key.text)))
+                .label(format!("no block uses backend {}", on.iter().map(|backend| tick(backend)).collect::<Vec<_>>().join(" or ")))
+                .hint("remove it, or add such a block");
+        }
+        merge::report_unused(&assignments, &backends, out);
+    }
+    forget_unused(&device_entries, &model_entries, &found, out);
 
-    let devices = devices.into_iter().map(|device| device.map(|device| (device.id.clone(), device))).collect::<Option<_>>()?;
+    let devices = around.devices.into_iter().map(|(id, device)| device.map(|device| (id.to_owned(), device))).collect::<Option<_>>()?;
     let models = around.models.into_iter().map(|(id, model)| model.map(|model| (id.to_owned(), model))).collect::<Option<_>>()?;
     let blocks = found.into_iter().map(|found| found.block).collect::<Option<_>>()?;
-    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let dir = absolute.parent().unwrap_or(&absolute).to_owned();
-    Some(Campaign { name: name?, description, file: file.to_owned(), dir, source: source.to_owned(), devices, models, blocks, warnings: Vec::new() })
+    Some(Campaign {
+        name: name?,
+        description,
+        file: file.to_owned(),
+        dir,
+        source: String::new(),
+        used: used.texts,
+        set: outside.set.to_vec(),
+        secrets,
+        devices,
+        models,
+        blocks,
+        warnings: Vec::new(),
+    })
 }
 
-/// `${VAR}` is for a later build, wherever a value is. Texts that no one reads as a value, and patterns, may contain it.
-fn report_variables(entries: &[Entry], out: &mut Diagnostics) {
-    for entry in entries {
-        if !matches!(entry.key.text.as_str(), "description" | "regex") {
-            report_variables_in(&entry.value, out);
-        }
-    }
-}
-
-fn report_variables_in(node: &Node, out: &mut Diagnostics) {
-    match &node.kind {
-        Kind::Seq(items) => items.iter().for_each(|item| report_variables_in(item, out)),
-        Kind::Map(entries) => report_variables(entries, out),
-        Kind::Scalar(scalar) => {
-            if let Some(variable) = template::variable_in(&scalar.text) {
-                let text = format!("{} is not in this build yet", tick(variable));
-                out.error(node.span, text)
-                    .label("a variable of the environment")
-                    .hint("write the value itself; placeholders of a point are written `{name}`")
-                    .conclusive();
-            }
-        }
-    }
+/// `x-` keys are for anchors.
+fn without_notes(entries: &[Entry]) -> Vec<Entry> {
+    entries.iter().filter(|entry| !entry.key.text.starts_with("x-")).cloned().collect()
 }
 
 fn name(fields: &Fields<'_>, file: &Path, out: &mut Diagnostics) -> Option<String> {
@@ -104,31 +136,51 @@ fn name(fields: &Fields<'_>, file: &Path, out: &mut Diagnostics) -> Option<Strin
     Some(stem)
 }
 
-/// The entries of `devices` or `models`: at least one, with safe names.
-fn section<'a>(slot: Option<Slot<'a>>, example: &str, out: &mut Diagnostics) -> &'a [Entry] {
-    let Some(slot) = slot else { return &[] };
-    let Some(entries) = slot.named_entries(example, out) else { return &[] };
-    if entries.is_empty() {
-        slot.refuse(format!("{} is empty", tick(slot.name)), format!("write it like `{example}`"), out);
-    }
-    for entry in entries {
-        if let Err(reason) = units::safe_name(&entry.key.text) {
-            let text = format!("{} cannot be a name in {}", tick(&entry.key.text), tick(slot.name));
-            out.error(entry.key.span, text).label(reason).hint("it becomes part of file names: letters, digits, `.`, `_` and `-`");
+/// The entries of `devices` or `models`, of the file and of what it uses: at least one, with safe names, each once.
+fn sections<'a>(name: &str, of: [&Fields<'a>; 2], example: &str, out: &mut Diagnostics) -> Vec<&'a Entry> {
+    let mut all: Vec<&Entry> = Vec::new();
+    for slot in of.into_iter().flat_map(|fields| fields.all(name)) {
+        let Some(entries) = slot.named_entries(example, out) else { continue };
+        if entries.is_empty() {
+            slot.refuse(format!("{} is empty", tick(slot.name)), format!("write it like `{example}`"), out);
+        }
+        for entry in entries {
+            if let Err(reason) = units::safe_name(&entry.key.text) {
+                let text = format!("{} cannot be a name in {}", tick(&entry.key.text), tick(slot.name));
+                out.error(entry.key.span, text).label(reason).hint("it becomes part of file names: letters, digits, `.`, `_` and `-`");
+            }
+            match all.iter().find(|earlier| earlier.key.text == entry.key.text) {
+                Some(earlier) => {
+                    out.error(entry.key.span, format!("{} is there twice in {}", tick(&entry.key.text), tick(name)))
+                        .label("again here")
+                        .also(earlier.key.span, "first here")
+                        .hint("give one of them another name, or remove it");
+                }
+                None => all.push(entry),
+            }
         }
     }
-    entries
+    all
 }
 
 fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> {
     let id = entry.key.text.clone();
     let slot = Slot::of(entry);
     let fields = slot.fields(&vocabulary::DEVICE, &format!("{id}: {{ local: {{}} }}"), out)?;
-    let local = fields.get("local").map(|slot| local(slot, out)).unwrap_or_default();
-    if fields.get("local").is_none() && fields.n_later == 0 {
-        out.error(entry.key.span, format!("device {} without a transport", tick(&id)))
-            .hint(format!("say how it is reached: `{id}: {{ local: {{}} }}` is this machine"));
-    }
+    let later = ["ssh", "pod"].into_iter().find(|key| fields.later.iter().any(|entry| entry.key.text == *key));
+    let transport = match (fields.get("local"), later) {
+        (Some(slot), Some(later)) => {
+            out.error(slot.key, format!("device {} has two transports", tick(&id))).hint(format!("remove `local` or `{later}`"));
+            Transport::Local(Local::default())
+        }
+        (Some(slot), None) => Transport::Local(local(slot, out)),
+        (None, Some(later)) => Transport::Later(later),
+        (None, None) => {
+            out.error(entry.key.span, format!("device {} without a transport", tick(&id)))
+                .hint(format!("say how it is reached: `{id}: {{ local: {{}} }}` is this machine"));
+            Transport::Local(Local::default())
+        }
+    };
     if [SUPERSEDED, DEVICES].contains(&id.as_str()) {
         out.error(entry.key.span, format!("{} cannot be the name of a device", tick(&id)))
             .hint("every results directory has a directory of that name already: choose another one");
@@ -138,7 +190,34 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
     for entry in fields.get("env").and_then(|slot| slot.named_entries("env: { NAME: value }", out)).unwrap_or_default() {
         env.extend(device_variable(entry, source, out).map(|value| (entry.key.text.clone(), value)));
     }
-    Some(Device { id, transport: Transport::Local(local), models_dir, env })
+    let builds = fields.get("builds").map(|slot| builds(slot, out)).unwrap_or_default();
+    Some(Device { id, transport, models_dir, env, builds })
+}
+
+/// build id → tool → path.
+fn builds(slot: Slot<'_>, out: &mut Diagnostics) -> IndexMap<String, IndexMap<String, String>> {
+    const EXAMPLE: &str = "builds: { old: { bench: ~/old/bench }, new: { bench: ~/new/bench } }";
+    let mut builds = IndexMap::new();
+    for entry in slot.named_entries(EXAMPLE, out).unwrap_or_default() {
+        if let Err(reason) = units::safe_name(&entry.key.text) {
+            let text = format!("{} cannot be the name of a build", tick(&entry.key.text));
+            out.error(entry.key.span, text).label(reason).hint("letters, digits, `.`, `_` and `-`");
+        }
+        let mut tools = IndexMap::new();
+        let inner = Slot::of(entry);
+        for tool in inner.named_entries(EXAMPLE, out).unwrap_or_default() {
+            if !units::is_identifier(&tool.key.text) {
+                let text = format!("{} cannot be the name of a tool", tick(&tool.key.text));
+                out.error(tool.key.span, text).hint("letters, digits and `_`: it is used as `{build.NAME}` in `argv`");
+            }
+            tools.extend(Slot::of(tool).some_text(out).map(|path| (tool.key.text.clone(), path)));
+        }
+        if matches!(&inner.node.kind, Kind::Map(entries) if entries.is_empty()) {
+            inner.refuse(format!("the build {} has no tools", tick(inner.name)), format!("write it like `{EXAMPLE}`"), out);
+        }
+        builds.insert(entry.key.text.clone(), tools);
+    }
+    builds
 }
 
 fn local(slot: Slot<'_>, out: &mut Diagnostics) -> Local {
@@ -232,19 +311,19 @@ fn check_size(found: &[FoundBlock], out: &mut Diagnostics) {
         .hint("sweep fewer axes at once, or shorten their lists; `exclude` comes after this count");
 }
 
-/// `defaults` has its faults found where no block does it, and settings that reach no block are named.
-fn check_defaults(fields: &Fields<'_>, around: &Surroundings<'_>, found: &[FoundBlock], out: &mut Diagnostics) {
-    let Some(defaults) = &around.defaults else { return };
-    if found.is_empty() {
-        settings::apply(&mut Settings::builtin_defaults("builtin"), defaults, "builtin", out);
+/// What this build cannot do of a device or model stops only campaigns that use it: a shared file has more than one of them needs.
+fn forget_unused(devices: &[&Entry], models: &[&Entry], found: &[FoundBlock], out: &mut Diagnostics) {
+    let Some(blocks) = found.iter().map(|found| found.block.as_ref()).collect::<Option<Vec<_>>>() else { return };
+    for entry in devices {
+        if !blocks.iter().any(|block| block.devices.contains(&entry.key.text)) {
+            out.forget_later(entry.value.span);
+        }
     }
-    let all_understood = fields.get("matrix").is_some() && found.iter().all(|found| found.block.is_some());
-    let any_builtin = found.iter().filter_map(|found| found.block.as_ref()).any(|block| block.backend.name() == "builtin");
-    for key in settings::BUILTIN_ONLY {
-        if let Some(slot) = defaults.get(key).filter(|_| all_understood && !any_builtin) {
-            out.warning(slot.key, format!("{} has no effect", tick(key)))
-                .label("no block uses backend `builtin`")
-                .hint("remove it, or add such a block");
+    let models_of =
+        |block: &&super::model::Block| block.axes().filter(|axis| axis.name == "model").flat_map(|axis| axis.values.clone()).collect::<Vec<_>>();
+    for entry in models {
+        if !blocks.iter().any(|block| models_of(block).iter().any(|id| id.to_string() == entry.key.text)) {
+            out.forget_later(entry.value.span);
         }
     }
 }

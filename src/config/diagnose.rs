@@ -1,7 +1,8 @@
 //! Located remarks about a campaign file: collected while it is decoded, shown all at once.
 
+use super::sources::Sources;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
-use std::{collections::HashSet, fmt, fmt::Write as _, path::Path};
+use std::{collections::HashSet, fmt, fmt::Write as _};
 
 /// Columns that a report is wrapped at where nobody says otherwise.
 const WIDTH: usize = 100;
@@ -17,6 +18,14 @@ const HINT: &str = "  hint: ";
 pub struct Span {
     pub start: usize,
     pub end: usize,
+}
+
+impl Span {
+    /// The same place in a longer text, where this one begins at `base`.
+    #[must_use]
+    pub fn moved(self, base: usize) -> Span {
+        Span { start: self.start + base, end: self.end + base }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +46,13 @@ pub struct Diagnostic {
     pub hint: Option<String>,
     /// Says all there is to say about its place: other remarks on the same place are dropped.
     conclusive: bool,
+    /// About something that this build only knows by name: it stops a run, and not the plan.
+    pub later: bool,
 }
 
 impl Diagnostic {
     fn new(severity: Severity, message: String) -> Diagnostic {
-        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false }
+        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false, later: false }
     }
 
     /// Says something at the place itself.
@@ -65,6 +76,11 @@ impl Diagnostic {
 
     pub fn conclusive(&mut self) -> &mut Diagnostic {
         self.conclusive = true;
+        self
+    }
+
+    pub fn later(&mut self) -> &mut Diagnostic {
+        self.later = true;
         self
     }
 
@@ -101,6 +117,32 @@ impl Diagnostics {
         &mut self.found[index]
     }
 
+    /// What was found in a text that begins at `base` of all texts.
+    pub fn absorb(&mut self, other: Diagnostics, base: usize) {
+        let moved = other.found.into_iter().map(|mut diagnostic| {
+            diagnostic.labels.iter_mut().for_each(|(span, _)| *span = span.moved(base));
+            diagnostic
+        });
+        self.found.extend(moved);
+    }
+
+    /// Drops what was said about later builds inside of a place.
+    pub fn forget_later(&mut self, inside: Span) {
+        let is_inside = |d: &Diagnostic| d.place().is_some_and(|place| place.start >= inside.start && place.end <= inside.end);
+        self.found.retain(|d| !(d.later && is_inside(d)));
+    }
+
+    /// Errors so far, without those about later builds.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.found.iter().filter(|d| d.severity == Severity::Error && !d.later).count()
+    }
+
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.count() > 0
+    }
+
     /// In file order; what was found twice (through an alias, or for every block that a default reaches) once.
     #[must_use]
     pub fn finish(self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
@@ -117,12 +159,10 @@ impl Diagnostics {
     }
 }
 
-/// Why a file is no campaign: everything that is wrong with it.
+/// Why a file is no campaign, or none that can run: everything that is wrong with it.
 pub struct ConfigErrors {
-    /// The file as given, for the reader.
-    pub file: String,
-    /// Its text; empty when it could not be read.
-    pub source: String,
+    /// What the places are in.
+    pub sources: Sources,
     /// At least one, in file order.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -138,12 +178,13 @@ impl ConfigErrors {
     #[must_use]
     pub fn render_at(&self, width: usize, color: bool) -> String {
         let shown = self.diagnostics.iter().take(SHOWN);
-        let mut text = shown.map(|d| render_one(d, &self.file, &self.source, width, color)).collect::<Vec<_>>().join("\n");
+        let mut text = shown.map(|d| render_one(d, &self.sources, width, color)).collect::<Vec<_>>().join("\n");
         let n_errors = self.diagnostics.len();
+        let (file, ..) = self.sources.around(0);
         if n_errors > SHOWN {
-            let _ = writeln!(text, "\n{} more errors in {}", n_errors - SHOWN, self.file);
+            let _ = writeln!(text, "\n{} more errors in {file}", n_errors - SHOWN);
         } else if n_errors > 1 {
-            let _ = writeln!(text, "\n{n_errors} errors in {}", self.file);
+            let _ = writeln!(text, "\n{n_errors} errors in {file}");
         }
         text
     }
@@ -165,18 +206,18 @@ impl std::error::Error for ConfigErrors {}
 
 /// A remark that stops nothing, as text without colour.
 #[must_use]
-pub fn render_warning(warning: &Diagnostic, file: &Path, source: &str) -> String {
-    render_one(warning, &file.display().to_string(), source, WIDTH, false)
+pub fn render_warning(warning: &Diagnostic, sources: &Sources) -> String {
+    render_one(warning, sources, WIDTH, false)
 }
 
-fn render_one(diagnostic: &Diagnostic, file: &str, source: &str, width: usize, color: bool) -> String {
+fn render_one(diagnostic: &Diagnostic, sources: &Sources, width: usize, color: bool) -> String {
     let (word, paint) = match diagnostic.severity {
         Severity::Error => ("error", "31"),
         Severity::Warning => ("warning", "33"),
     };
     let painted = |text: &str, paint: &str| if color { format!("\u{1b}[{paint}m{text}\u{1b}[0m") } else { text.to_owned() };
     let mut text = painted(&format!("{word}:"), paint) + " " + &diagnostic.message + "\n";
-    text += &render_snippet(diagnostic, file, source, width, color);
+    text += &render_snippets(diagnostic, sources, width, color);
     if let Some(hint) = &diagnostic.hint {
         let lines: Vec<String> = hint.lines().flat_map(|line| wrapped(line, width.saturating_sub(HINT.len()))).collect();
         let _ = writeln!(text, "  {} {}", painted("hint:", "36"), lines.join(&format!("\n{}", " ".repeat(HINT.len()))));
@@ -201,15 +242,30 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The lines that the labels are on, with the labels. miette always puts a headline first: it is given an empty one, and that line is dropped.
-fn render_snippet(diagnostic: &Diagnostic, file: &str, source: &str, width: usize, color: bool) -> String {
-    if diagnostic.labels.is_empty() {
-        return String::new();
+/// One snippet for each file that the labels are in.
+fn render_snippets(diagnostic: &Diagnostic, sources: &Sources, width: usize, color: bool) -> String {
+    let mut snippets: Vec<(usize, Vec<(Span, &str)>)> = Vec::new();
+    for (span, text) in &diagnostic.labels {
+        let start = sources.around(span.start).1;
+        let local = Span { start: span.start.saturating_sub(start), end: span.end.saturating_sub(start) };
+        match snippets.iter_mut().find(|(of, _)| *of == start) {
+            Some((_, labels)) => labels.push((local, text)),
+            None => snippets.push((start, vec![(local, text)])),
+        }
     }
+    let render = |(start, labels): &(usize, Vec<(Span, &str)>)| {
+        let (file, _, source) = sources.around(*start);
+        render_snippet(labels, file, source, width, color)
+    };
+    snippets.iter().map(render).collect()
+}
+
+/// The lines that the labels are on, with the labels. miette always puts a headline first: it is given an empty one, and that line is dropped.
+fn render_snippet(labels: &[(Span, &str)], file: &str, source: &str, width: usize, color: bool) -> String {
     let source: String = source.chars().map(printable).collect();
-    let labels = diagnostic.labels.iter().enumerate().map(|(index, (span, text))| {
+    let labels = labels.iter().enumerate().map(|(index, (span, text))| {
         let span = within_its_line(*span, &source);
-        let text = (!text.is_empty()).then(|| text.clone());
+        let text = (!text.is_empty()).then(|| (*text).to_owned());
         if index == 0 { LabeledSpan::new_primary_with_span(text, span) } else { LabeledSpan::new_with_span(text, span) }
     });
     let snippet = Snippet { labels: labels.collect(), lines: Lines { name: file.to_owned(), text: source.clone() } };
@@ -368,7 +424,7 @@ mod tests {
         let mut out = Diagnostics::default();
         let at = source.find("x: y").expect("there");
         out.error(Span { start: at, end: at + 1 }, "odd").label("here");
-        let errors = ConfigErrors { file: "f.yaml".into(), source: source.into(), diagnostics: out.finish().0 };
+        let errors = ConfigErrors { sources: Sources::of("f.yaml", source), diagnostics: out.finish().0 };
         let text = errors.render(false);
         assert!(text.contains("f.yaml:1:10"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");

@@ -2,7 +2,7 @@
 
 use super::{
     diagnose::{Diagnostics, Span, listed, nearest, tick},
-    units,
+    shape, units,
     vocabulary::{self, Level},
     yaml::{Core, Entry, Kind, Node, Scalar},
 };
@@ -82,7 +82,7 @@ impl<'a> Slot<'a> {
             Some(Core::Int(value)) => value,
             Some(Core::Unfit) => i64::MAX,
             _ => {
-                self.mismatch("a whole number", example, out);
+                self.mismatch("a whole number", &self.as_decimal().unwrap_or_else(|| example.to_owned()), out);
                 return None;
             }
         };
@@ -92,6 +92,20 @@ impl<'a> Slot<'a> {
             return None;
         }
         Some(value)
+    }
+
+    /// A number in a form that YAML 1.2 has as text, in the form that it has as a number.
+    fn as_decimal(self) -> Option<String> {
+        let text = self.node.scalar().filter(|scalar| !scalar.quoted)?.text.as_str();
+        let plain = text.replace('_', "");
+        let value = match (text.get(..2), plain.get(2..)) {
+            (Some("0o"), Some(digits)) => i64::from_str_radix(digits, 8).ok()?,
+            (Some("0x"), Some(digits)) => i64::from_str_radix(digits, 16).ok()?,
+            (Some("0b"), Some(digits)) => i64::from_str_radix(digits, 2).ok()?,
+            _ if text.contains('_') => plain.parse().ok()?,
+            _ => return None,
+        };
+        Some(format!("{}: {value}", self.name))
     }
 
     pub fn count(self, at_least: u32, at_most: u32, out: &mut Diagnostics) -> Option<u32> {
@@ -111,18 +125,56 @@ impl<'a> Slot<'a> {
         }
     }
 
-    pub fn duration(self, out: &mut Diagnostics) -> Option<Duration> {
+    pub fn number_within(self, above: f64, at_most: f64, out: &mut Diagnostics) -> Option<f64> {
+        let value = self.number(&format!("{}: {}", self.name, if at_most < f64::MAX { at_most } else { above + 1.0 }), out)?;
+        if value > above && value <= at_most {
+            return Some(value);
+        }
+        let upper = if at_most < f64::MAX { format!(", at most {at_most}") } else { String::new() };
+        self.refuse(format!("{} is out of range", tick(self.name)), format!("more than {above}{upper}"), out);
+        None
+    }
+
+    pub fn boolean(self, out: &mut Diagnostics) -> Option<bool> {
+        if let Some(Core::Bool(value)) = self.node.scalar().map(Scalar::core) {
+            return Some(value);
+        }
+        self.mismatch("`true` or `false`", &format!("{}: true", self.name), out);
+        None
+    }
+
+    /// A number with a unit, read by one of [`units`].
+    fn quantity<T>(self, kind: &str, example: &str, read: impl FnOnce(&str) -> Result<T, units::NoQuantity>, out: &mut Diagnostics) -> Option<T> {
         let Some(scalar) = self.node.scalar().filter(|scalar| scalar.core() != Core::Null) else {
-            self.mismatch("a duration", &format!("{}: 10s", self.name), out);
+            self.mismatch(kind, &format!("{}: {example}", self.name), out);
             return None;
         };
-        match units::duration(&scalar.text) {
-            Ok(duration) => Some(duration),
+        match read(&scalar.text) {
+            Ok(value) => Some(value),
             Err(fault) => {
-                out.error(self.place, format!("{} takes a duration", tick(self.name))).label(fault.reason).hint(fault.hint);
+                out.error(self.place, format!("{} takes {kind}", tick(self.name))).label(fault.reason).hint(fault.hint);
                 None
             }
         }
+    }
+
+    /// Degrees Celsius.
+    pub fn temperature(self, out: &mut Diagnostics) -> Option<f64> {
+        self.quantity("a temperature", "85C", units::temperature, out)
+    }
+
+    /// As a fraction: 0.03 for `3%`.
+    pub fn percent(self, out: &mut Diagnostics) -> Option<f64> {
+        self.quantity("a percentage", "3%", units::percent, out)
+    }
+
+    /// Bytes.
+    pub fn size(self, out: &mut Diagnostics) -> Option<u64> {
+        self.quantity("a size", "4Gi", units::size, out)
+    }
+
+    pub fn duration(self, out: &mut Diagnostics) -> Option<Duration> {
+        self.quantity("a duration", "10s", units::duration, out)
     }
 
     /// One word of a set; `later` are words that this build doesn't know yet.
@@ -187,7 +239,7 @@ impl<'a> Slot<'a> {
     pub fn fields(self, level: &'static Level, example: &str, out: &mut Diagnostics) -> Option<Fields<'a>> {
         match &self.node.kind {
             Kind::Map(entries) => Some(fields(entries, self.place, level, out)),
-            Kind::Scalar(_) if self.node.is_null() => Some(Fields { place: self.place, known: Vec::new(), n_later: 0 }),
+            Kind::Scalar(_) if self.node.is_null() => Some(Fields { place: self.place, known: Vec::new(), later: Vec::new() }),
             _ => {
                 self.mismatch("a map", example, out);
                 None
@@ -206,8 +258,8 @@ pub struct Fields<'a> {
     /// Where a missing key is reported.
     pub place: Span,
     known: Vec<&'a Entry>,
-    /// Keys that this build doesn't know yet.
-    pub n_later: usize,
+    /// Keys that this build knows by name only.
+    pub later: Vec<&'a Entry>,
 }
 
 impl<'a> Fields<'a> {
@@ -221,6 +273,11 @@ impl<'a> Fields<'a> {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Slot<'a>> {
         self.known.iter().find(|entry| entry.key.text == key).map(|entry| Slot::of(entry))
+    }
+
+    /// All entries with a key: several where several files were put together.
+    pub fn all(&self, key: &str) -> Vec<Slot<'a>> {
+        self.known.iter().filter(|entry| entry.key.text == key).map(|entry| Slot::of(entry)).collect()
     }
 
     /// In file order.
@@ -240,38 +297,40 @@ impl<'a> Fields<'a> {
 
 /// Sorts a map's keys into known, not yet, misplaced and unknown.
 pub fn fields<'a>(entries: &'a [Entry], place: Span, level: &'static Level, out: &mut Diagnostics) -> Fields<'a> {
-    let mut found = Fields { place, known: Vec::new(), n_later: 0 };
+    let mut found = Fields { place, known: Vec::new(), later: Vec::new() };
+    let all = || format!("keys of {}: {}", level.what, listed(level.names()));
     for entry in entries {
-        let key = entry.key.text.as_str();
-        if level.keys.contains(&key) {
-            found.known.push(entry);
-        } else if level.later.contains(&key) {
-            found.n_later += 1;
-            not_yet(
-                entry.key.span,
-                &tick(&format!("{}{key}", level.prefix)),
-                &format!("keys of {} in this build: {}", level.what, listed(level.keys)),
-                out,
-            );
-        } else if let Some((_, backend)) = level.foreign.iter().find(|(foreign, _)| *foreign == key) {
-            let error = out.error(entry.key.span, format!("{} has no meaning here", tick(key)));
-            error.label(format!("this is for backend `{backend}`")).hint(format!("keys of {}: {}", level.what, listed(level.keys)));
-        } else {
-            let error = out.error(entry.key.span, format!("unknown key {}", tick(key)));
-            if let Some(near) = nearest(key, level.keys.iter().copied()) {
-                error.label(format!("did you mean `{near}`?"));
-            } else if let Some(home) = vocabulary::home_of(key) {
-                error.label(format!("this belongs to {home}"));
+        let name = entry.key.text.as_str();
+        match level.key(name) {
+            Some(key) if !key.is_on(level.backend) => {
+                let backends = key.on.iter().map(|backend| format!("`{backend}`")).collect::<Vec<_>>().join(", ");
+                let error = out.error(entry.key.span, format!("{} has no meaning here", tick(name)));
+                error.label(format!("this is for backend {backends}")).hint(all());
             }
-            error.hint(format!("keys of {}: {}", level.what, listed(level.keys)));
+            Some(key) if key.built => found.known.push(entry),
+            Some(key) => {
+                found.later.push(entry);
+                let hint = format!("keys of {} in this build: {}", level.what, listed(level.names()));
+                not_yet(entry.key.span, &tick(&format!("{}{name}", level.prefix)), &hint, out);
+                shape::check(Slot::of(entry), &key.shape, out);
+            }
+            None => {
+                let error = out.error(entry.key.span, format!("unknown key {}", tick(name)));
+                if let Some(near) = nearest(name, level.keys.iter().filter(|key| key.is_on(level.backend)).map(|key| key.name)) {
+                    error.label(format!("did you mean `{near}`?"));
+                } else if let Some(home) = vocabulary::home_of(name) {
+                    error.label(format!("this belongs to {home}"));
+                }
+                error.hint(all());
+            }
         }
     }
     found
 }
 
-/// Something of the design that a later build will know.
+/// Something of the design that a later build will know: it stops a run, and not the understanding of the rest.
 pub fn not_yet(place: Span, what: &str, hint: &str, out: &mut Diagnostics) {
-    out.error(place, format!("{what} is not in this build yet")).hint(hint);
+    out.error(place, format!("{what} is not in this build yet")).hint(hint).later();
 }
 
 /// The first of two items that are the same, for each that comes again.

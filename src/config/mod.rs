@@ -7,19 +7,32 @@ mod axes;
 mod block;
 mod campaign;
 mod command;
+mod condition;
 mod diagnose;
 mod fields;
+mod merge;
 pub mod model;
+mod reference;
+mod schema;
 mod settings;
+mod shape;
+mod sources;
 mod template;
 mod units;
+mod used;
+mod variables;
 mod vocabulary;
 mod yaml;
 
+pub use condition::{Condition, Known, Verdict};
+pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use model::Campaign;
-pub use settings::{SettingRow, settings_table};
+pub use reference::campaign_reference;
+pub use schema::campaign_schema;
+pub use sources::Sources;
 pub use template::TemplateFault;
+pub use units::cpu_list;
 
 use diagnose::Diagnostics;
 use std::{fs::File, io::Read as _, path::Path};
@@ -27,14 +40,55 @@ use std::{fs::File, io::Read as _, path::Path};
 /// A campaign is written by hand: what is larger is some other file.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Reads a campaign file.
+/// What a campaign takes from outside of its file.
+pub struct Outside<'a> {
+    /// Reads a file that `use` names.
+    pub read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    /// A variable of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// `--set`s: `KEY=VALUE`.
+    pub set: &'a [String],
+    /// Directory of the campaign file as the user names it, for messages about files beside it.
+    pub dir: Option<&'a Path>,
+}
+
+/// A campaign, and what of it this build cannot do yet.
+#[derive(Debug)]
+pub struct Draft {
+    pub campaign: Campaign,
+    /// `None` = it can run.
+    pub later: Option<ConfigErrors>,
+}
+
+impl Draft {
+    /// The campaign, if this build can run it.
+    ///
+    /// # Errors
+    /// All that it cannot do.
+    pub fn runnable(self) -> Result<Campaign, ConfigErrors> {
+        self.later.map_or(Ok(self.campaign), Err)
+    }
+}
+
+/// Reads a campaign file that is to run, with `--set`s of the command line.
 ///
 /// # Errors
-/// The file cannot be read, isn't UTF-8, isn't YAML, or isn't a campaign; then all that is wrong with it.
-pub fn load(path: &Path) -> Result<Campaign, ConfigErrors> {
+/// The file cannot be read, isn't UTF-8, isn't YAML, or isn't a campaign; then all that is wrong with it. Also where it asks for what
+/// this build cannot do.
+pub fn load(path: &Path, set: &[String]) -> Result<Campaign, ConfigErrors> {
+    draft(path, set)?.runnable()
+}
+
+/// Reads a campaign file that is to be planned, not run: what this build cannot do is no obstacle.
+///
+/// # Errors
+/// As [`load`], without the last.
+pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     let mut out = Diagnostics::default();
+    let errors =
+        |out: Diagnostics, source: &str| ConfigErrors { sources: Sources::of(&path.display().to_string(), source), diagnostics: out.finish().0 };
     if let Err(error) = read {
         let hint = if error.kind() == std::io::ErrorKind::NotFound {
             "check the path; campaign files usually lie in `configs/`"
@@ -42,23 +96,15 @@ pub fn load(path: &Path) -> Result<Campaign, ConfigErrors> {
             "check the path and its permissions"
         };
         out.file_error(format!("cannot read {}: {}", path.display(), plain(&error))).hint(hint);
-        return Err(errors(out, path, String::new()));
+        return Err(errors(out, ""));
     }
     if bytes.len() as u64 > MAX_BYTES {
         out.file_error(format!("{} has more than {} MiB", path.display(), MAX_BYTES >> 20))
             .hint("a campaign file is text written by hand: check the path");
-        return Err(errors(out, path, String::new()));
+        return Err(errors(out, ""));
     }
-    match String::from_utf8(bytes) {
-        Ok(source) => parse(&source, path).and_then(|mut campaign| {
-            // As the agent names files: with links resolved.
-            campaign.dir = std::fs::canonicalize(&campaign.dir).unwrap_or(campaign.dir);
-            if campaign.dir.to_str().is_none() {
-                out.file_error(format!("the path of {} is not UTF-8 text", path.display())).hint("move the campaign to a directory whose path is");
-                return Err(errors(out, path, campaign.source));
-            }
-            Ok(campaign)
-        }),
+    let source = match String::from_utf8(bytes) {
+        Ok(source) => source,
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let source = String::from_utf8_lossy(error.as_bytes()).into_owned();
@@ -66,33 +112,58 @@ pub fn load(path: &Path) -> Result<Campaign, ConfigErrors> {
             out.error(place, "not UTF-8 text")
                 .label("the first byte that isn't")
                 .hint(format!("save the file as UTF-8, or convert it: `iconv -f latin1 -t utf-8 {}`", path.display()));
-            Err(errors(out, path, source))
+            return Err(errors(out, &source));
         }
+    };
+    let read = |path: &Path| {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    let outside = Outside { read: &read, variable: &variable, set, dir: path.parent() };
+    let mut draft = understand(&source, path, &outside)?;
+    // As the agent names files: with links resolved.
+    let dir = std::fs::canonicalize(&draft.campaign.dir);
+    draft.campaign.dir = dir.unwrap_or(draft.campaign.dir);
+    if draft.campaign.dir.to_str().is_none() {
+        out.file_error(format!("the path of {} is not UTF-8 text", path.display())).hint("move the campaign to a directory whose path is");
+        return Err(errors(out, &source));
     }
+    Ok(draft)
 }
 
-/// Understands the text of a campaign file. Nothing is read from anywhere; `file` names it in messages and places relative paths.
+/// Understands the text of a campaign file that uses nothing from outside of it; `file` names it in messages and places relative paths.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All that is wrong with it, and what this build cannot do.
 pub fn parse(source: &str, file: &Path) -> Result<Campaign, ConfigErrors> {
+    let read = |_: &Path| Err(std::io::Error::from(std::io::ErrorKind::NotFound));
+    understand(source, file, &Outside { read: &read, variable: &|_| None, set: &[], dir: None })?.runnable()
+}
+
+/// Understands the text of a campaign file. Nothing is read from anywhere but through `outside`.
+///
+/// # Errors
+/// All that is wrong with it, and with what it uses.
+pub fn understand(source: &str, file: &Path, outside: &Outside<'_>) -> Result<Draft, ConfigErrors> {
     // Some editors put a mark in front; it isn't part of the first line's columns.
     let text = source.strip_prefix('\u{feff}').unwrap_or(source);
     let mut out = Diagnostics::default();
-    let campaign = yaml::read(text, &mut out).and_then(|root| campaign::campaign(&root, text, file, &mut out));
+    let mut sources = Sources::of(&file.display().to_string(), text);
+    let campaign =
+        yaml::read(text, 0, &mut out).and_then(|root| campaign::campaign(&root, campaign::Parts { file, sources: &mut sources, outside }, &mut out));
+    let has_errors = out.has_errors();
     let (found, warnings) = out.finish();
     match campaign {
-        Some(mut campaign) if found.is_empty() => {
+        Some(mut campaign) if !has_errors => {
             campaign.source = source.to_owned();
-            campaign.warnings = warnings.iter().map(|warning| diagnose::render_warning(warning, file, text)).collect();
-            Ok(campaign)
+            campaign.warnings = warnings.iter().map(|warning| diagnose::render_warning(warning, &sources)).collect();
+            let later = (!found.is_empty()).then_some(ConfigErrors { sources, diagnostics: found });
+            Ok(Draft { campaign, later })
         }
-        _ => Err(ConfigErrors { file: file.display().to_string(), source: text.to_owned(), diagnostics: found }),
+        _ => Err(ConfigErrors { sources, diagnostics: found }),
     }
-}
-
-fn errors(out: Diagnostics, file: &Path, source: String) -> ConfigErrors {
-    ConfigErrors { file: file.display().to_string(), source, diagnostics: out.finish().0 }
 }
 
 /// The system's words without its number.

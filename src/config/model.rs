@@ -1,5 +1,6 @@
 //! A campaign as understood from its file: names checked, defaults merged into every block, nothing expanded yet.
 
+use super::condition::Condition;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,12 @@ pub struct Campaign {
     pub dir: PathBuf,
     /// The file's text, kept in the results directory as it was.
     pub source: String,
+    /// Files that `use` names, as given there, with their texts.
+    pub used: Vec<(String, String)>,
+    /// `--set`s of the command line, as given.
+    pub set: Vec<String>,
+    /// Variables that `${secret:NAME}` in `env` stands for.
+    pub secrets: IndexMap<String, Secret>,
     pub devices: IndexMap<String, Device>,
     pub models: IndexMap<String, Model>,
     /// Blocks of the matrix in file order.
@@ -33,12 +40,39 @@ pub struct Device {
     pub models_dir: Option<String>,
     /// Variables of every workload on this device; a block's `env` wins.
     pub env: IndexMap<String, Template>,
+    /// build id → tool → path on the device.
+    pub builds: IndexMap<String, IndexMap<String, String>>,
+}
+
+/// A value that never shows: not in records, not in messages, not in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    #[must_use]
+    pub fn new(value: String) -> Secret {
+        Secret(value)
+    }
+
+    /// The value, for the workload and for nobody else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
 }
 
 /// How a device is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transport {
     Local(Local),
+    /// Known by name: a campaign with it can be planned, and is refused before it runs.
+    Later(&'static str),
 }
 
 impl Transport {
@@ -47,6 +81,7 @@ impl Transport {
     pub fn kind(&self) -> &'static str {
         match self {
             Transport::Local(_) => "local",
+            Transport::Later(name) => name,
         }
     }
 }
@@ -83,11 +118,41 @@ pub struct Block {
     pub line: usize,
     pub devices: Vec<String>,
     pub backend: Backend,
-    /// Everything that may be swept, in file order: `model`, `threads`, each of `params`, each of `env` as `env.NAME`.
-    pub axes: Vec<Axis>,
+    /// Everything that may be swept, in file order: `model`, `threads`, each of `params`, each of `env` as `env.NAME`, of `flags` as
+    /// `flags.NAME`. The last one turns fastest.
+    pub sweep: Vec<Linked>,
+    /// A point for which it is false is left out.
+    pub when: Option<Condition>,
     /// A point that agrees with all entries of one map is left out. Keys are axis names or `device`.
     pub exclude: Vec<IndexMap<String, AxisValue>>,
+    /// Further points: these axes (and `device`) have these values, the others their own. Neither `when` nor `exclude` apply.
+    pub include: Vec<IndexMap<String, Vec<AxisValue>>>,
     pub settings: Settings,
+}
+
+impl Block {
+    pub fn axes(&self) -> impl Iterator<Item = &Axis> {
+        self.sweep.iter().flat_map(|linked| &linked.axes)
+    }
+}
+
+/// Axes that turn together: one, or a group of `zip`. At least one, each with as many values as the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Linked {
+    pub axes: Vec<Axis>,
+}
+
+impl Linked {
+    /// Values of each of its axes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.axes.first().map_or(0, |axis| axis.values.len())
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// What executes a point.
@@ -96,6 +161,8 @@ pub enum Backend {
     /// Inference by the engine inside the agent.
     Builtin,
     Command(Box<Command>),
+    /// Known by name: a campaign with it can be planned, and is refused before it runs.
+    Later(&'static str),
 }
 
 impl Backend {
@@ -105,6 +172,7 @@ impl Backend {
         match self {
             Backend::Builtin => "builtin",
             Backend::Command(_) => "command",
+            Backend::Later(name) => name,
         }
     }
 }
@@ -125,6 +193,7 @@ pub struct Command {
 pub struct MetricRule {
     pub from: TextSource,
     pub pick: Pick,
+    /// As declared.
     pub unit: String,
     pub better: Better,
 }
@@ -137,6 +206,7 @@ pub enum TextSource {
     Stdout,
     /// The last line of stdout that isn't blank.
     StdoutLastLine,
+    /// All of stderr.
     Stderr,
     /// A file the program writes, relative to its working directory. Written `file:NAME` in a campaign.
     File(String),
@@ -149,7 +219,12 @@ pub enum Pick {
     /// RFC 6901 pointer into the text parsed as JSON.
     Json(String),
     /// Regular expression with one capture group.
-    Regex { pattern: String, take: Take },
+    Regex {
+        /// As written.
+        pattern: String,
+        /// Which of several matches.
+        take: Take,
+    },
 }
 
 /// Which match counts.
@@ -213,6 +288,8 @@ pub enum AxisValue {
     Int(i64),
     Float(f64),
     Text(String),
+    /// An option that is given several times.
+    List(Vec<String>),
 }
 
 impl fmt::Display for AxisValue {
@@ -223,6 +300,7 @@ impl fmt::Display for AxisValue {
             // A float stays one: `1.0`, not `1`.
             AxisValue::Float(v) => write!(f, "{v:?}"),
             AxisValue::Text(v) => f.write_str(v),
+            AxisValue::List(v) => f.write_str(&v.join(" ")),
         }
     }
 }
@@ -288,4 +366,6 @@ pub struct Template {
 pub enum TemplatePart {
     Literal(String),
     Name(String),
+    /// `${secret:NAME}`: replaced where the workload is started, and nowhere before.
+    Secret(String),
 }

@@ -5,6 +5,9 @@ use super::{
     model::{Template, TemplatePart},
 };
 
+/// In front of the name of a secret; it stays in the text.
+const SECRET: &str = "${secret:";
+
 /// Why a text is no template. Offsets are into the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateFault {
@@ -27,7 +30,13 @@ impl Template {
         let mut at = 0;
         while let Some(c) = source[at..].chars().next() {
             let rest = &source[at..];
-            if rest.starts_with("{{") || rest.starts_with("}}") {
+            if let Some(end) = rest.strip_prefix(SECRET).and_then(|rest| rest.find('}')) {
+                if !literal.is_empty() {
+                    parts.push(TemplatePart::Literal(std::mem::take(&mut literal)));
+                }
+                parts.push(TemplatePart::Secret(rest[SECRET.len()..SECRET.len() + end].to_owned()));
+                at += SECRET.len() + end + 1;
+            } else if rest.starts_with("{{") || rest.starts_with("}}") {
                 literal.push(c);
                 at += 2;
             } else if c == '}' {
@@ -59,7 +68,7 @@ impl Template {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Name(name) => Some(name.as_str()),
-            TemplatePart::Literal(_) => None,
+            TemplatePart::Literal(_) | TemplatePart::Secret(_) => None,
         })
     }
 
@@ -73,6 +82,7 @@ impl Template {
             match part {
                 TemplatePart::Literal(literal) => text += literal,
                 TemplatePart::Name(name) => text += &value_of(name).ok_or_else(|| name.clone())?,
+                TemplatePart::Secret(name) => text += &format!("{SECRET}{name}}}"),
             }
         }
         Ok(text)
@@ -100,8 +110,9 @@ impl Names {
     }
 
     #[must_use]
-    pub fn of_block(axes: impl IntoIterator<Item = String>, model: bool, unquantized: Vec<String>) -> Names {
+    pub fn of_block(axes: impl IntoIterator<Item = String>, model: bool, unquantized: Vec<String>, tools: &[String]) -> Names {
         let mut available: Vec<String> = axes.into_iter().collect();
+        available.extend(tools.iter().map(|tool| format!("build.{tool}")));
         if model {
             available.extend(MODEL_NAMES.map(str::to_owned));
         }
@@ -110,20 +121,8 @@ impl Names {
     }
 }
 
-/// The first `${VAR}` of a text.
-#[must_use]
-pub fn variable_in(text: &str) -> Option<&str> {
-    let starts = text.match_indices("${").map(|(at, _)| &text[at..]);
-    let variable = starts.into_iter().find(|rest| rest[2..].starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))?;
-    Some(&variable[..variable.find('}').map_or(variable.len(), |end| end + 1)])
-}
-
 /// A template whose every name has a value at every point.
 pub fn decode(text: &str, span: Span, source: &str, names: &Names, out: &mut Diagnostics) -> Option<Template> {
-    if variable_in(text).is_some() {
-        // Reported wherever it stands, and no placeholder.
-        return None;
-    }
     let template = match Template::parse(text) {
         Ok(template) => template,
         Err(fault) => {
@@ -182,6 +181,7 @@ mod tests {
             .map(|part| match part {
                 TemplatePart::Literal(text) => format!("'{text}'"),
                 TemplatePart::Name(name) => name.clone(),
+                TemplatePart::Secret(name) => format!("secret {name}"),
             })
             .collect()
     }
@@ -197,6 +197,7 @@ mod tests {
             ("{{{a}}}", vec!["'{'", "a", "'}'"]),
             ("{ a }", vec![" a "]),
             ("é{a}é", vec!["'é'", "a", "'é'"]),
+            ("Bearer ${secret:TOKEN}!", vec!["'Bearer '", "secret TOKEN", "'!'"]),
         ] {
             assert_eq!(parts(source), expected, "{source}");
         }

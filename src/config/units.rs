@@ -8,9 +8,9 @@ const MAX_HOURS: u64 = 10_000;
 /// Units of a duration, longest first, as milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Why a text is no duration, and what to write instead.
+/// Why a text is no such quantity, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotADuration {
+pub struct NoQuantity {
     pub reason: String,
     pub hint: String,
 }
@@ -19,8 +19,8 @@ pub struct NotADuration {
 ///
 /// # Errors
 /// A number without a unit, an unknown unit, a fraction, units out of order or repeated, more than [`MAX_HOURS`].
-pub fn duration(text: &str) -> Result<Duration, NotADuration> {
-    let fault = |reason: &str, hint: String| Err(NotADuration { reason: reason.to_owned(), hint });
+pub fn duration(text: &str) -> Result<Duration, NoQuantity> {
+    let fault = |reason: &str, hint: String| Err(NoQuantity { reason: reason.to_owned(), hint });
     let forms = || "a duration is written like `500ms`, `10s`, `5m`, `2h` or `1h30m`".to_owned();
     let mut rest = text;
     let mut millis: u64 = 0;
@@ -57,6 +57,116 @@ pub fn duration(text: &str) -> Result<Duration, NotADuration> {
         rest = tail;
     }
     Ok(Duration::from_millis(millis))
+}
+
+/// `85C`, `-10C`, `2.5C`: degrees Celsius.
+///
+/// # Errors
+/// No unit, another unit, no number.
+pub fn temperature(text: &str) -> Result<f64, NoQuantity> {
+    let number = with_unit(text, &["C", "°C"], "a temperature is written like `85C`")?;
+    if number < -273.15 {
+        return Err(NoQuantity { reason: "colder than can be".to_owned(), hint: "a temperature is written like `85C`".to_owned() });
+    }
+    Ok(number)
+}
+
+/// `3%`, `0.5%`, as a fraction.
+///
+/// # Errors
+/// No unit, another unit, no number, below zero.
+pub fn percent(text: &str) -> Result<f64, NoQuantity> {
+    let number = with_unit(text, &["%"], "a percentage is written like `3%`")?;
+    if number < 0.0 {
+        return Err(NoQuantity { reason: "less than nothing".to_owned(), hint: "a percentage is written like `3%`".to_owned() });
+    }
+    Ok(number / 100.0)
+}
+
+/// `512Ki`, `64Mi`, `4Gi`, `1Ti` in powers of 1024; `64M`, `4G` in powers of 1000: bytes.
+///
+/// # Errors
+/// No unit, another unit, no whole number, more than fits.
+pub fn size(text: &str) -> Result<u64, NoQuantity> {
+    const SIZES: [(&str, u64); 8] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("K", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+    ];
+    let fault = |reason: &str, hint: &str| NoQuantity { reason: reason.to_owned(), hint: hint.to_owned() };
+    let forms = "a size is written like `512Mi` or `4Gi`";
+    let n_digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, unit) = text.split_at(n_digits);
+    if digits.is_empty() {
+        return Err(fault("this is no size", forms));
+    }
+    if unit.is_empty() {
+        return Err(fault("a number without a unit", &format!("write `{text}Mi`, or another unit: `Ki`, `Gi`")));
+    }
+    let factor = SIZES.iter().find(|known| known.0 == unit).ok_or_else(|| fault("an unknown unit", forms))?.1;
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| fault("too large", forms))
+}
+
+/// Highest number of a CPU that the kernel could have.
+const MAX_CPU: u32 = 8191;
+
+/// `0-3,6`: numbers of CPUs, ascending, each once.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn cpu_list(text: &str) -> Result<Vec<u32>, &'static str> {
+    let mut cpus = std::collections::BTreeSet::new();
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        digits.then(|| text.parse().ok()).flatten().filter(|cpu| *cpu <= MAX_CPU).ok_or("this is no number of a CPU")
+    };
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err("a range that goes backwards");
+        }
+        for cpu in first..=last {
+            if !cpus.insert(cpu) {
+                return Err("a CPU that is there twice");
+            }
+        }
+    }
+    Ok(cpus.into_iter().collect())
+}
+
+/// Ascending numbers of CPUs as `0-3,6`.
+#[must_use]
+pub fn cpu_text(cpus: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = |(first, last): (u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// A decimal number in front of one of these units.
+fn with_unit(text: &str, units: &[&str], forms: &str) -> Result<f64, NoQuantity> {
+    let fault = |reason: &str, hint: String| NoQuantity { reason: reason.to_owned(), hint };
+    let number = units.iter().find_map(|unit| text.strip_suffix(unit));
+    let is_number = |text: &str| {
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.parse::<f64>().is_ok()
+    };
+    match number {
+        Some(number) if is_number(number) => number.parse().map_err(|_| fault("no number", forms.to_owned())),
+        None if is_number(text) => Err(fault("a number without a unit", format!("write `{text}{}`", units[0]))),
+        _ => Err(fault("this is none", forms.to_owned())),
+    }
 }
 
 /// A name that is safe as a directory and in a file name on every system: letters, digits, `.`, `_`, `-`, no dot in front.
@@ -126,6 +236,35 @@ mod tests {
             assert_eq!(duration(text).map_err(|e| e.reason), Err(reason.to_owned()), "{text}");
         }
         assert_eq!(duration("10").expect_err("no unit").hint, "write `10s`, or another unit: `ms`, `m`, `h`");
+    }
+
+    #[test]
+    fn temperatures_percentages_and_sizes_have_a_unit() {
+        assert_eq!(temperature("85C"), Ok(85.0));
+        assert_eq!(temperature("-2.5C"), Ok(-2.5));
+        assert_eq!(percent("3%"), Ok(0.03));
+        assert_eq!(size("4Gi"), Ok(4 << 30));
+        assert_eq!(size("64M"), Ok(64_000_000));
+        assert_eq!(temperature("85").expect_err("no unit").hint, "write `85C`");
+        assert_eq!(size("512").expect_err("no unit").reason, "a number without a unit");
+        for text in ["", "C", "85F", "hotC", "1e3C", "-300C"] {
+            assert!(temperature(text).is_err(), "{text}");
+        }
+        for text in ["", "%", "3", "-1%", "3 %"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+        for text in ["", "Gi", "4gb", "1.5Gi", "-1Gi", "99999999999Ti"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_cpus_are_sets() {
+        assert_eq!(cpu_list("6,0-3"), Ok(vec![0, 1, 2, 3, 6]));
+        assert_eq!(cpu_text(&[0, 1, 2, 3, 6, 8, 9]), "0-3,6,8-9");
+        for text in ["", "a", "3-1", "0-3,2", "1,", "-1", "0x1", "99999"] {
+            assert!(cpu_list(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,240 +1,572 @@
-//! Which keys each level of the file has, and which it has in the design but not in this build.
+//! The campaign language as one table: every key of every level, what may stand behind it, its built-in value, which backends it is
+//! for, and whether this build does it. Decoders, JSON Schema and reference are made from it.
+
+use super::shape::{Shape, Word};
+
+/// A key of a level.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    pub name: &'static str,
+    pub shape: Shape,
+    /// One line of the reference.
+    pub about: &'static str,
+    /// What holds without the key, as written in a file; empty = nothing.
+    pub default: &'static str,
+    pub required: bool,
+    /// Done by this build; else known by name, and refused.
+    pub built: bool,
+    /// Backends that have it; empty = all of them.
+    pub on: &'static [&'static str],
+}
+
+impl Key {
+    const fn default(mut self, default: &'static str) -> Key {
+        self.default = default;
+        self
+    }
+
+    const fn required(mut self) -> Key {
+        self.required = true;
+        self
+    }
+
+    const fn later(mut self) -> Key {
+        self.built = false;
+        self
+    }
+
+    const fn on(mut self, backends: &'static [&'static str]) -> Key {
+        self.on = backends;
+        self
+    }
+
+    /// Does a block with this backend have it? Without a backend, any.
+    #[must_use]
+    pub fn is_on(&self, backend: Option<&str>) -> bool {
+        self.on.is_empty() || backend.is_none_or(|backend| self.on.contains(&backend))
+    }
+}
+
+const fn key(name: &'static str, shape: Shape, about: &'static str) -> Key {
+    Key { name, shape, about, default: "", required: false, built: true, on: &[] }
+}
 
 /// A map of the file with a fixed set of keys.
 #[derive(Debug)]
 pub struct Level {
+    /// Heading in the reference.
+    pub title: &'static str,
     /// What it is, for a message: "a device".
     pub what: &'static str,
     /// In front of its keys in a message: `prepare.`.
     pub prefix: &'static str,
-    pub keys: &'static [&'static str],
-    /// Known, but not in this build yet.
-    pub later: &'static [&'static str],
-    /// Keys of a block with another backend, and that backend.
-    pub foreign: &'static [(&'static str, &'static str)],
+    pub keys: &'static [Key],
+    /// Of a block: its backend, if known.
+    pub backend: Option<&'static str>,
 }
 
-pub static TOP: Level = Level {
-    what: "a campaign",
-    prefix: "",
-    keys: &["campaign", "description", "devices", "models", "defaults", "matrix"],
-    later: &["use"],
-    foreign: &[],
-};
+impl Level {
+    #[must_use]
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
 
-pub static DEVICE: Level = Level {
-    what: "a device",
-    prefix: "",
-    keys: &["local", "models_dir", "env"],
-    later: &["ssh", "pod", "resource_group", "ceilings", "builds", "conditions", "limits"],
-    foreign: &[],
-};
+    /// Keys that this build takes here.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.keys.iter().filter(|key| key.built && key.is_on(self.backend)).map(|key| key.name)
+    }
 
-pub static LOCAL: Level = Level { what: "`local`", prefix: "local.", keys: &["bin_dir", "state_dir"], later: &[], foreign: &[] };
+    /// Of its heading in the reference.
+    #[must_use]
+    pub fn anchor(&self) -> String {
+        self.title.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_').collect::<String>().replace(' ', "-")
+    }
+}
 
-pub static MODEL: Level = Level {
-    what: "a model",
-    prefix: "",
-    keys: &["path", "paths", "quantization", "tags", "sha256", "output_digest"],
-    later: &["push"],
-    foreign: &[],
-};
+const fn level(title: &'static str, what: &'static str, prefix: &'static str, keys: &'static [Key]) -> Level {
+    Level { title, what, prefix, keys, backend: None }
+}
 
-pub static DEFAULTS: Level = Level {
-    what: "`defaults`",
-    prefix: "",
-    keys: &["repetitions", "timeout", "prepare", "measure", "order", "warmup", "rounds", "iterations", "cooldown", "env"],
-    later: LATER_SETTINGS,
-    foreign: &[],
-};
+const fn word(word: &'static str, about: &'static str) -> Word {
+    Word { word, built: true, about }
+}
 
-pub static BUILTIN_BLOCK: Level = Level {
-    what: "a block with backend `builtin`",
-    prefix: "",
-    keys: &[
-        "devices",
-        "backend",
-        "model",
-        "threads",
-        "env",
-        "exclude",
+const fn later(word: &'static str, about: &'static str) -> Word {
+    Word { word, built: false, about }
+}
+
+/// A backend by its name.
+pub type Backend = Word;
+
+pub static BACKENDS: [Word; 6] = [
+    word("builtin", "inference of an ONNX model by the engine inside the agent"),
+    word("command", "any program, its numbers read by rules"),
+    later("llama-bench", "prefill and decode throughput by llama.cpp's own benchmark"),
+    later("llama-server", "latency of streamed requests to llama.cpp's server"),
+    later("onnx", "ONNX Runtime, with its execution providers"),
+    later("membw", "memory bandwidth of the device"),
+];
+
+static ORDERS: [Word; 3] = [
+    word("interleaved", "one repetition of every arm per pass, every other pass reversed"),
+    word("sequential", "all repetitions of a point, then the next point"),
+    later("shuffled", "a new random order in every pass"),
+];
+
+static BETTER: [Word; 2] = [word("lower", ""), word("higher", "")];
+static TAKES: [Word; 3] = [word("first", "the first match"), word("last", "the last match"), word("all", "every match is a sample")];
+static POWER: [Word; 5] = [word("off", ""), word("auto", ""), word("split", ""), word("together", ""), word("only", "")];
+static PER_MODEL: [Word; 3] = [word("on_model_change", ""), word("each", ""), word("off", "")];
+static ON_TIMEOUT: [Word; 3] = [word("flag", ""), word("fail", ""), word("skip", "")];
+static WINDOW_MODES: [Word; 2] = [word("auto", ""), word("fixed", "")];
+static DOMINANCE_ON: [Word; 3] = [word("oom", ""), word("memory_thrash", ""), word("timeout", "")];
+static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
+static OFF: [Word; 2] = [word("off", ""), word("false", "")];
+static STOP: [Word; 2] = [word("stop", ""), word("flag", "")];
+
+pub static TOP: Level = level(
+    "The file",
+    "a campaign",
+    "",
+    &[
+        key("campaign", Shape::Text, "Name of the results directory: letters, digits, `.` `_` `-`, no dot in front, at most 100 characters")
+            .default("the file's stem"),
+        key("description", Shape::Text, "Free text"),
+        key(
+            "use",
+            Shape::OneOrMany(&Shape::Text),
+            "Files with `devices` and `models` that several campaigns share; paths start at this file's directory",
+        ),
+        key("devices", Shape::MapOf(&Shape::Map(&DEVICE)), "id → device; ids are file names like the above. Required here or in a used file"),
+        key("models", Shape::MapOf(&Shape::Map(&MODEL)), "id → model"),
+        key("defaults", Shape::Map(&DEFAULTS), "Settings of every block that doesn't say otherwise"),
+        key("matrix", Shape::Blocks, "What is run").required(),
+    ],
+);
+
+/// A file that `use` names.
+pub static USED: Level = level(
+    "A used file",
+    "a used file",
+    "",
+    &[key("devices", Shape::MapOf(&Shape::Map(&DEVICE)), "id → device"), key("models", Shape::MapOf(&Shape::Map(&MODEL)), "id → model")],
+);
+
+pub static DEVICE: Level = level(
+    "A device",
+    "a device",
+    "",
+    &[
+        key("local", Shape::Map(&LOCAL), "This machine"),
+        key("ssh", Shape::Map(&SSH), "Reached with ssh").later(),
+        key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later(),
+        key("models_dir", Shape::Text, "Where relative model paths start").default("the campaign file's directory"),
+        key("builds", Shape::MapOf(&Shape::MapOf(&Shape::Text)), "id → tools of that build: name → path on the device. `{build.NAME}` in `argv`"),
+        key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),
+        key("resource_group", Shape::Text, "Devices with one group run one at a time").later(),
+        key("ceilings", Shape::MapOf(&Shape::Map(&CEILING)), "Denominators with their source, such as the peak bandwidth of the memory").later(),
+        key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells: ambient temperature, cooling, supply").later(),
+        key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
+    ],
+);
+
+pub static LOCAL: Level = level(
+    "local",
+    "`local`",
+    "local.",
+    &[
+        key("bin_dir", Shape::Text, "Where the agent is installed: absolute or `~/…`, of letters, digits and `._/+-`").default("~/.cache/isotherm"),
+        key("state_dir", Shape::Text, "Where its keeper keeps spool, socket and journal; likewise").default("~/.local/state/isotherm"),
+    ],
+);
+
+static SSH: Level = level(
+    "ssh",
+    "`ssh`",
+    "ssh.",
+    &[
+        key("host", Shape::Text, "An alias of `~/.ssh/config`, or a host name").required(),
+        key("user", Shape::Text, "User there"),
+        key("port", Shape::Whole(1, 65_535), "Port there"),
+        key("identity_file", Shape::Text, "Private key"),
+        key("proxy_jump", Shape::Text, "Host to go through"),
+        key("bin_dir", Shape::Text, "Where the agent is installed"),
+        key("state_dir", Shape::Text, "Where its keeper keeps spool, socket and journal"),
+    ],
+);
+
+static POD: Level = level(
+    "pod",
+    "`pod`",
+    "pod.",
+    &[
+        key("namespace", Shape::Text, "Namespace of the pod"),
+        key("image", Shape::Text, "Image, with its digest").required(),
+        key("cpu", Shape::Text, "CPUs, as request and limit"),
+        key("memory", Shape::Size, "Memory, as request and limit"),
+        key("node", Shape::Text, "Node that it has to run on"),
+        key("mounts", Shape::List(&Shape::Map(&MOUNT)), "Directories of the node"),
+    ],
+);
+
+static MOUNT: Level = level(
+    "pod.mounts",
+    "a mount",
+    "",
+    &[
+        key("host", Shape::Text, "Directory on the node").required(),
+        key("at", Shape::Text, "Where the pod sees it").required(),
+        key("read_only", Shape::Bool, "Whether it may only be read"),
+    ],
+);
+
+static CEILING: Level = level(
+    "A ceiling",
+    "a ceiling",
+    "",
+    &[
+        key("value", Shape::Number(0.0, f64::MAX), "In the unit of its name").required(),
+        key("source", Shape::Text, "Where the value is from: `measured`, a data sheet").required(),
+    ],
+);
+
+static LIMITS: Level = level(
+    "limits",
+    "`limits`",
+    "limits.",
+    &[
+        key("temp_max", Shape::Temperature, "Ends the run as `thermal_stop`"),
+        key("on_sensor_loss", Shape::Choice(&STOP), "What a sensor that falls silent does"),
+    ],
+);
+
+pub static MODEL: Level = level(
+    "A model",
+    "a model",
+    "",
+    &[
+        key("path", Shape::Text, "On every device without an entry in `paths`"),
+        key("paths", Shape::MapOf(&Shape::Text), "device → path"),
+        key("quantization", Shape::Text, "As in `Q4_K_M`, `fp32`"),
+        key("tags", Shape::MapOf(&Shape::Text), "Anything to filter and compare by"),
+        key("sha256", Shape::Text, "A file with another content stops the campaign before anything runs"),
+        key("output_digest", Shape::Text, "Of backend `builtin`: another answer makes the record invalid"),
+        key("push", Shape::Bool, "Copy it to the device").later(),
+    ],
+);
+
+/// Settings of `defaults` and of every block.
+static SETTINGS: [Key; 20] = [
+    key(
         "repetitions",
-        "timeout",
-        "prepare",
-        "measure",
-        "order",
+        Shape::Whole(1, 10_000),
+        "Runs of every point, each a fresh process. From 20 on a warning asks whether `iterations` was meant",
+    )
+    .default("4"),
+    key("timeout", Shape::Duration, "From spawn of the workload to its exit. Every warm-up invocation has the same limit").default("1h"),
+    key("startup_timeout", Shape::Duration, "Until a server is ready").default("10m").later(),
+    key("prepare", Shape::Map(&PREPARE), "What is done to the device before a point"),
+    key("measure", Shape::Map(&MEASURE), "How it is measured"),
+    key("order", Shape::Choice(&ORDERS), "How the arms of a group follow each other").default("interleaved"),
+    key("order_seed", Shape::Whole(0, i64::MAX), "Seed of `shuffled`").later(),
+    key("interleave", Shape::List(&Shape::Text), "Axes that widen a group of arms").later(),
+    key("control", Shape::Map(&CONTROL), "A point that runs as two arms, for the noise floor").later(),
+    key(
         "warmup",
-        "rounds",
+        Shape::Whole(0, 1_000_000),
+        "`command`: whole invocations before the measured one; else inferences, requests or passes before the timed ones",
+    )
+    .default("builtin: 10, command: 1")
+    .on(&["builtin", "command", "llama-server", "onnx", "membw"]),
+    key("rounds", Shape::Whole(1, 1_000_000), "Blocks of iterations in a run").default("12").on(&["builtin", "onnx", "membw"]),
+    key(
         "iterations",
-        "cooldown",
-    ],
-    later: LATER_IN_BLOCK,
-    foreign: &[("params", "command"), ("argv", "command"), ("inputs", "command"), ("metrics", "command"), ("success", "command")],
-};
+        Shape::Whole(1, 1_000_000),
+        "Timed inferences in a round; repetitions inside the tool for `llama-bench`; requests for `llama-server`",
+    )
+    .default("builtin: 60")
+    .on(&["builtin", "llama-bench", "llama-server", "onnx", "membw"]),
+    key("cooldown", Shape::Duration, "Pause between rounds").default("500ms").on(&["builtin", "onnx"]),
+    key("stable", Shape::WordOr(&OFF, &Shape::Map(&STABLE)), "Rounds until the number is stable").later().on(&["builtin", "onnx"]),
+    key("slo", Shape::Map(&SLO), "What a request may take to count as served well").later().on(&["llama-server"]),
+    key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
+    key("retry_contaminated", Shape::Whole(0, 10), "How often a disturbed run is repeated").later(),
+    key("dominance", Shape::Map(&DOMINANCE), "After a failure, larger values of an axis are skipped").later(),
+    key("cpus", Shape::Axis(&Shape::Text), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
+    key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells").later(),
+];
 
-pub static COMMAND_BLOCK: Level = Level {
-    what: "a block with backend `command`",
-    prefix: "",
-    keys: &[
-        "devices",
-        "backend",
-        "argv",
+/// Variables and options: maps whose entries are axes where they are lists.
+static MAPS: [Key; 2] = [
+    key("env", Shape::MapOf(&Shape::Axis(&Shape::Text)), "Variables of the workload, text as written, with placeholders; a list is the axis `env.NAME`"),
+    key("flags", Shape::MapOf(&Shape::Axis(&Shape::Text)), "Options at the end of the command line: text as written, `true` = the option alone, `false` = left out, a list = axis, a list inside of it = one option given several times")
+        .on(&["command", "llama-bench", "llama-server"]),
+];
+
+/// What only a block has.
+static OF_BLOCK: [Key; 22] = [
+    key("devices", Shape::OneOrMany(&Shape::Text), "Where it runs").required(),
+    key("backend", Shape::Choice(&BACKENDS), "What executes it").required(),
+    key(
         "model",
-        "threads",
-        "params",
-        "env",
-        "inputs",
-        "metrics",
-        "success",
-        "exclude",
-        "repetitions",
-        "timeout",
-        "prepare",
-        "measure",
-        "order",
-        "warmup",
-    ],
-    later: LATER_IN_BLOCK,
-    foreign: &[("rounds", "builtin"), ("iterations", "builtin"), ("cooldown", "builtin")],
-};
+        Shape::Axis(&Shape::Text),
+        "Ids of `models`. Required but for `command`; there its content becomes part of the identity and `{model.path}` can be used",
+    )
+    .on(&["builtin", "command", "llama-bench", "llama-server", "onnx"]),
+    key("build", Shape::Axis(&Shape::Text), "Ids of the device's `builds`. Can be left out where there is just one").on(&[
+        "command",
+        "llama-bench",
+        "llama-server",
+        "onnx",
+    ]),
+    key("threads", Shape::Axis(&Shape::Whole(1, 1024)), "`builtin`: size of the engine's pool. `command`: a value for `{threads}`, nothing else")
+        .default("builtin: 1"),
+    key("n_prompt", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens of the prompt").on(&["llama-bench", "llama-server"]),
+    key("n_gen", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens generated").on(&["llama-bench", "llama-server"]),
+    key("depth", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens in the context before").on(&["llama-bench"]),
+    key("n_ctx", Shape::Axis(&Shape::WordOr(&AUTO, &Shape::Whole(1, 1 << 30))), "Size of the context").default("auto").on(&["llama-server"]),
+    key("n_batch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Logical batch").on(&["llama-bench", "llama-server"]),
+    key("n_ubatch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Physical batch").on(&["llama-bench", "llama-server"]),
+    key("concurrency", Shape::Axis(&Shape::Whole(1, 1 << 20)), "Requests at a time").on(&["llama-server"]),
+    key("tensor_batch", Shape::Axis(&Shape::Whole(1, 1 << 20)), "First dimension of the inputs").on(&["onnx"]),
+    key("policy", Shape::List(&Shape::Map(&POLICY)), "Execution providers; a list is an axis").on(&["onnx"]),
+    key("params", Shape::MapOf(&Shape::Axis(&Shape::Text)), "Free axes. Values keep their type: `1`, `1.0`, `true`, `\"1\"` are four values")
+        .on(&["command"]),
+    key("argv", Shape::List(&Shape::Text), "Program and arguments, a value and never an axis, with placeholders. No shell is involved. Required")
+        .on(&["command"]),
+    key("inputs", Shape::List(&Shape::Text), "Patterns; the content of what they match enters the identity").on(&["command"]),
+    key("metrics", Shape::MapOf(&Shape::Map(&METRIC)), "name → rule").on(&["command"]),
+    key("success", Shape::Map(&SUCCESS), "When an invocation counts as done well").on(&["command"]),
+    key(
+        "zip",
+        Shape::ListOfMaps,
+        "Groups of linked axes: lists of one length that turn together. Keys as in a block: axes, `params`, `env`, `flags`",
+    ),
+    key("when", Shape::Text, "Condition; a point for which it is false is left out"),
+    key("exclude", Shape::ListOfMaps, "Maps of axis values (and `device`); a point that agrees with all of one map is left out"),
+];
+
+static INCLUDE: [Key; 1] = [key(
+    "include",
+    Shape::ListOfMaps,
+    "Further points: a map gives axes (and `device`) other values, the axes that it leaves open keep theirs; `when` and `exclude` don't apply",
+)];
+
+/// Puts tables together at compile time.
+const fn joined<const A: usize, const B: usize, const C: usize>(a: &[Key; A], b: &[Key; B]) -> [Key; C] {
+    assert!(A + B == C);
+    let mut all = [a[0]; C];
+    let mut i = 0;
+    while i < C {
+        all[i] = if i < A { a[i] } else { b[i - A] };
+        i += 1;
+    }
+    all
+}
+
+static DEFAULT_KEYS: [Key; 22] = joined::<20, 2, 22>(&SETTINGS, &MAPS);
+static BLOCK_KEYS: [Key; 45] = joined::<23, 22, 45>(&joined::<22, 1, 23>(&OF_BLOCK, &INCLUDE), &joined::<2, 20, 22>(&MAPS, &SETTINGS));
+
+pub static DEFAULTS: Level = level("defaults", "`defaults`", "", &DEFAULT_KEYS);
 
 /// A block whose backend is missing or unknown: the keys of all of them.
-pub static ANY_BLOCK: Level = Level {
-    what: "a block",
-    prefix: "",
-    keys: &[
-        "devices",
-        "backend",
-        "model",
-        "threads",
-        "params",
-        "env",
-        "argv",
-        "inputs",
-        "metrics",
-        "success",
-        "exclude",
-        "repetitions",
-        "timeout",
-        "prepare",
-        "measure",
-        "order",
-        "warmup",
-        "rounds",
-        "iterations",
-        "cooldown",
+pub static ANY_BLOCK: Level = level("A block", "a block", "", &BLOCK_KEYS);
+
+static BLOCKS: [Level; 6] = [
+    of_backend("builtin", "a block with backend `builtin`"),
+    of_backend("command", "a block with backend `command`"),
+    of_backend("llama-bench", "a block with backend `llama-bench`"),
+    of_backend("llama-server", "a block with backend `llama-server`"),
+    of_backend("onnx", "a block with backend `onnx`"),
+    of_backend("membw", "a block with backend `membw`"),
+];
+
+const fn of_backend(backend: &'static str, what: &'static str) -> Level {
+    Level { title: "A block", what, prefix: "", keys: &BLOCK_KEYS, backend: Some(backend) }
+}
+
+/// The keys of a block with this backend.
+#[must_use]
+pub fn block(backend: Option<&str>) -> &'static Level {
+    BLOCKS.iter().find(|level| level.backend == backend && backend.is_some()).unwrap_or(&ANY_BLOCK)
+}
+
+/// Can a group of `zip` have it?
+#[must_use]
+pub fn is_axis(key: &Key) -> bool {
+    matches!(key.shape, Shape::Axis(_)) || ["params", "env", "flags", "policy"].contains(&key.name)
+}
+
+pub static PREPARE: Level = level(
+    "prepare",
+    "`prepare`",
+    "prepare.",
+    &[
+        key("settle", Shape::DurationOr(&SETTLE), "Fixed wait before each run; as a map: until the device is back in its baseline state")
+            .default("10s"),
+        key("reset_swap", Shape::Choice(&PER_MODEL), "Empty the swap").default("off").later(),
+        key("drop_caches", Shape::Choice(&PER_MODEL), "Empty the page cache").default("off").later(),
+        key("governor", Shape::Text, "Of every CPU, given back afterwards").later(),
+        key("frequency", Shape::Text, "Of every CPU, given back afterwards").later(),
     ],
-    later: LATER_IN_BLOCK,
-    foreign: &[],
-};
+);
 
-pub static PREPARE: Level =
-    Level { what: "`prepare`", prefix: "prepare.", keys: &["settle"], later: &["reset_swap", "drop_caches", "governor", "frequency"], foreign: &[] };
+static SETTLE: Level = level(
+    "prepare.settle",
+    "`settle`",
+    "settle.",
+    &[
+        key("min", Shape::Duration, "Shortest wait").default("10s"),
+        key("timeout", Shape::Duration, "Longest wait").default("3m"),
+        key("on_timeout", Shape::Choice(&ON_TIMEOUT), "What then").default("flag"),
+        key("temp_within", Shape::Temperature, "Above the baseline, at most"),
+    ],
+);
 
-pub static MEASURE: Level = Level { what: "`measure`", prefix: "measure.", keys: &["sample_hz"], later: &["power", "window"], foreign: &[] };
+pub static MEASURE: Level = level(
+    "measure",
+    "`measure`",
+    "measure.",
+    &[
+        key("sample_hz", Shape::Number(0.0, 100.0), "Telemetry samples a second").default("10"),
+        key("power", Shape::Choice(&POWER), "Whether energy is measured, and in runs of its own or not").default("off").later(),
+        key("window", Shape::Map(&WINDOW), "How long is measured").later(),
+    ],
+);
 
-pub static METRIC: Level =
-    Level { what: "a metric", prefix: "", keys: &["from", "json", "regex", "take", "unit", "better"], later: &[], foreign: &[] };
+static WINDOW: Level = level(
+    "measure.window",
+    "`window`",
+    "window.",
+    &[
+        key("mode", Shape::Choice(&WINDOW_MODES), "").default("auto"),
+        key("target", Shape::Duration, "Length aimed at"),
+        key("min", Shape::Whole(1, i64::MAX), "Fewest repetitions of the work"),
+        key("max", Shape::Whole(1, i64::MAX), "Most repetitions of the work"),
+    ],
+);
 
-pub static SUCCESS: Level = Level { what: "`success`", prefix: "success.", keys: &["exit", "output_digest"], later: &[], foreign: &[] };
-
-pub static OUTPUT_DIGEST: Level =
-    Level { what: "`output_digest`", prefix: "success.output_digest.", keys: &["from", "json", "regex"], later: &[], foreign: &[] };
-
-const LATER_SETTINGS: &[&str] = &[
-    "order_seed",
+static STABLE: Level = level(
     "stable",
-    "retry_contaminated",
-    "startup_timeout",
-    "limits",
-    "control",
-    "interleave",
-    "slo",
-    "conditions",
-    "cpus",
-    "flags",
+    "`stable`",
+    "stable.",
+    &[
+        key("rounds", Shape::Whole(1, 1_000_000), "Most rounds").default("12"),
+        key("min_rounds", Shape::Whole(1, 1_000_000), "Fewest rounds").default("8"),
+        key("iters_per_round", Shape::Whole(1, 1_000_000), "Iterations in a round").default("60"),
+        key("cooldown", Shape::Duration, "Pause between rounds").default("500ms"),
+        key("target", Shape::Percent, "CoV of round medians that counts as stable").default("3%"),
+        key("patience", Shape::Whole(1, 1000), "How often in a row").default("2"),
+        key("max_time", Shape::Duration, "Longest time for all of it"),
+    ],
+);
+
+static SLO: Level =
+    level("slo", "`slo`", "slo.", &[key("ttft", Shape::Duration, "Until the first token"), key("tpot", Shape::Duration, "Per token after it")]);
+
+static CONTROL: Level = level("control", "`control`", "control.", &[key("point", Shape::Text, "`first`: the first arm of every group").required()]);
+
+static DOMINANCE: Level = level(
     "dominance",
+    "`dominance`",
+    "dominance.",
+    &[
+        key("axis", Shape::Text, "Axis whose larger values are skipped").required(),
+        key("on", Shape::OneOrMany(&Shape::Choice(&DOMINANCE_ON)), "Failures that do it").required(),
+    ],
+);
+
+static POLICY: Level = level(
+    "A policy",
+    "a policy",
+    "",
+    &[
+        key("id", Shape::Text, "Its name as a value of the axis `policy`").required(),
+        key("provider", Shape::Text, "Execution provider").required(),
+        key("device", Shape::Text, "Device of the provider"),
+        key("options", Shape::MapOf(&Shape::Text), "Options of the provider"),
+    ],
+);
+
+pub static METRIC: Level = level(
+    "A metric",
+    "a metric",
+    "",
+    &[
+        key("from", Shape::Text, "`stdout`, `stdout_last_line` (the last that isn't blank), `stderr` or `file:NAME`").required(),
+        key("json", Shape::Text, "RFC 6901 pointer into that text as JSON; an array gives samples"),
+        key("regex", Shape::Text, "Regular expression with one capture group"),
+        key("take", Shape::Choice(&TAKES), "Which match counts").default("last"),
+        key("unit", Shape::Text, "Of the value").required(),
+        key("better", Shape::Choice(&BETTER), "Direction").required(),
+    ],
+);
+
+pub static SUCCESS: Level = level(
+    "success",
+    "`success`",
+    "success.",
+    &[
+        key("exit", Shape::OneOrMany(&Shape::Whole(0, 255)), "Exit codes that are no failure").default("[0]"),
+        key("output_digest", Shape::Map(&OUTPUT_DIGEST), "What must be equal in all repetitions of a point"),
+    ],
+);
+
+pub static OUTPUT_DIGEST: Level = level(
+    "success.output_digest",
+    "`output_digest`",
+    "success.output_digest.",
+    &[
+        key("from", Shape::Text, "As for a metric").default("stdout_last_line"),
+        key("json", Shape::Text, "As for a metric"),
+        key("regex", Shape::Text, "As for a metric"),
+    ],
+);
+
+/// Levels in the order of the reference.
+pub static LEVELS: [&Level; 24] = [
+    &TOP,
+    &USED,
+    &DEVICE,
+    &LOCAL,
+    &SSH,
+    &POD,
+    &MOUNT,
+    &CEILING,
+    &MODEL,
+    &DEFAULTS,
+    &ANY_BLOCK,
+    &PREPARE,
+    &SETTLE,
+    &MEASURE,
+    &WINDOW,
+    &STABLE,
+    &SLO,
+    &CONTROL,
+    &LIMITS,
+    &DOMINANCE,
+    &POLICY,
+    &METRIC,
+    &SUCCESS,
+    &OUTPUT_DIGEST,
 ];
-
-const LATER_IN_BLOCK: &[&str] = &[
-    "zip",
-    "when",
-    "include",
-    "cpus",
-    "flags",
-    "dominance",
-    "build",
-    "policy",
-    "tensor_batch",
-    "n_prompt",
-    "n_gen",
-    "depth",
-    "n_ctx",
-    "n_batch",
-    "n_ubatch",
-    "order_seed",
-    "stable",
-    "retry_contaminated",
-    "startup_timeout",
-    "limits",
-    "control",
-    "interleave",
-    "slo",
-    "conditions",
-    "push",
-];
-
-pub const LATER_BACKENDS: &[&str] = &["llama-bench", "llama-server", "onnx", "membw"];
-
-pub const LATER_ORDERS: &[&str] = &["shuffled"];
 
 /// Names of a block's parameters that mean something else already.
-pub const RESERVED_AXES: &[&str] = &["threads", "model", "device", "repetition", "env"];
+pub const RESERVED_AXES: &[&str] = &["threads", "model", "device", "repetition", "env", "flags", "build", "cpus", "backend", "block"];
 
 /// Where a key that is unknown at its place would be at home.
 #[must_use]
 pub fn home_of(key: &str) -> Option<&'static str> {
-    let levels = [(&TOP, "the top level"), (&DEVICE, "a device"), (&MODEL, "a model"), (&PREPARE, "`prepare`"), (&MEASURE, "`measure`")];
-    let late =
-        [(&DEFAULTS, "`defaults` or a block of `matrix`"), (&ANY_BLOCK, "a block of `matrix`"), (&METRIC, "a metric"), (&SUCCESS, "`success`")];
-    levels.into_iter().chain(late).find(|(level, _)| level.keys.contains(&key)).map(|(_, home)| home)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_key_is_both_there_and_not_there_yet() {
-        for level in [&TOP, &DEVICE, &LOCAL, &MODEL, &DEFAULTS, &BUILTIN_BLOCK, &COMMAND_BLOCK, &ANY_BLOCK, &PREPARE, &MEASURE, &METRIC, &SUCCESS] {
-            for key in level.keys {
-                assert!(!level.later.contains(key), "{}: {key}", level.what);
-                assert!(!level.foreign.iter().any(|(foreign, _)| foreign == key), "{}: {key}", level.what);
-            }
-        }
-    }
-
-    #[test]
-    fn a_block_of_any_backend_has_the_keys_of_each() {
-        for level in [&BUILTIN_BLOCK, &COMMAND_BLOCK] {
-            assert!(level.keys.iter().all(|key| ANY_BLOCK.keys.contains(key)));
-            assert!(level.foreign.iter().all(|(key, _)| ANY_BLOCK.keys.contains(key)));
-            assert_eq!(level.keys.len() + level.foreign.len(), ANY_BLOCK.keys.len());
-        }
-        assert!(DEFAULTS.keys.iter().all(|key| ANY_BLOCK.keys.contains(key)));
-    }
-
-    #[test]
-    fn a_misplaced_key_has_a_home() {
-        for (key, home) in [
-            ("sample_hz", "`measure`"),
-            ("settle", "`prepare`"),
-            ("repetitions", "`defaults` or a block of `matrix`"),
-            ("threads", "a block of `matrix`"),
-            ("models", "the top level"),
-        ] {
-            assert_eq!(home_of(key), Some(home));
-        }
-        assert_eq!(home_of("voltage"), None);
-    }
+    let levels = [
+        (&TOP, "the top level"),
+        (&DEVICE, "a device"),
+        (&MODEL, "a model"),
+        (&PREPARE, "`prepare`"),
+        (&MEASURE, "`measure`"),
+        (&DEFAULTS, "`defaults` or a block of `matrix`"),
+        (&ANY_BLOCK, "a block of `matrix`"),
+        (&METRIC, "a metric"),
+        (&SUCCESS, "`success`"),
+    ];
+    levels.into_iter().find(|(level, _)| level.key(key).is_some_and(|key| key.built)).map(|(_, home)| home)
 }

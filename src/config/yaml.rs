@@ -126,6 +126,20 @@ impl Node {
         }
     }
 
+    /// The same node in a longer text, where its own begins at `base`.
+    fn moved(mut self, base: usize) -> Node {
+        self.span = self.span.moved(base);
+        match &mut self.kind {
+            Kind::Scalar(_) => {}
+            Kind::Seq(items) => *items = std::mem::take(items).into_iter().map(|item| item.moved(base)).collect(),
+            Kind::Map(entries) => {
+                let moved = |entry: Entry| Entry { key: Key { span: entry.key.span.moved(base), ..entry.key }, value: entry.value.moved(base) };
+                *entries = std::mem::take(entries).into_iter().map(moved).collect();
+            }
+        }
+        self
+    }
+
     fn count(&self) -> usize {
         1 + match &self.kind {
             Kind::Scalar(_) => 0,
@@ -135,8 +149,15 @@ impl Node {
     }
 }
 
-/// The tree of a file that holds one document; `None` when it has none, and then `out` says why.
-pub fn read(source: &str, out: &mut Diagnostics) -> Option<Node> {
+/// The tree of a text that holds one document and begins at `base` of all texts; `None` when it has none, and then `out` says why.
+pub fn read(source: &str, base: usize, out: &mut Diagnostics) -> Option<Node> {
+    let mut own = Diagnostics::default();
+    let root = parsed(source, &mut own);
+    out.absorb(own, base);
+    root.map(|root| root.moved(base))
+}
+
+fn parsed(source: &str, out: &mut Diagnostics) -> Option<Node> {
     let options = granit::options! { emit_comments: false, emit_unresolved_aliases: true };
     let mut reader = Reader { source, out, open: Vec::new(), anchors: HashMap::new(), n_nodes: 0, root: None, n_documents: 0, unmerged: false };
     for next in Parser::new_from_str_with_options(source, options) {
@@ -410,7 +431,7 @@ mod tests {
 
     fn tree(source: &str) -> Node {
         let mut out = Diagnostics::default();
-        let node = read(source, &mut out);
+        let node = read(source, 0, &mut out);
         let (errors, _) = out.finish();
         assert!(errors.is_empty(), "{errors:?}");
         node.expect("a tree")
@@ -418,7 +439,7 @@ mod tests {
 
     fn faults(source: &str) -> Vec<String> {
         let mut out = Diagnostics::default();
-        read(source, &mut out);
+        read(source, 0, &mut out);
         out.finish().0.into_iter().map(|d| d.message).collect()
     }
 
@@ -549,7 +570,7 @@ mod tests {
                 source += pieces[(state >> 33) as usize % pieces.len()];
             }
             let mut out = Diagnostics::default();
-            let node = read(&source, &mut out);
+            let node = read(&source, 0, &mut out);
             assert!(node.is_some() || !out.finish().0.is_empty(), "{source:?}");
         }
     }

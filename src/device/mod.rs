@@ -20,6 +20,8 @@ use thiserror::Error;
 /// Why a device could not be used.
 #[derive(Debug, Error)]
 pub enum DeviceError {
+    #[error("device `{device}` is reached by {kind}, which is not in this build yet")]
+    Later { device: String, kind: &'static str },
     #[error("this build of isotherm carries no agent, so the device `{device}` can't be used")]
     NoAgent { device: String },
     #[error("the agent could not be installed for device `{device}`: {reason}")]
@@ -68,7 +70,7 @@ impl DeviceError {
             DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } => {
                 Some("run again: what was running goes on or is kept on the device, and is collected first".into())
             }
-            DeviceError::Damaged { .. } => None,
+            DeviceError::Damaged { .. } | DeviceError::Later { .. } => None,
         }
     }
 }

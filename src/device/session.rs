@@ -60,8 +60,10 @@ impl Session {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let Transport::Local(config) = &device.transport;
-        let mut child = local::start(&device.id, config, &nonce)?;
+        let mut child = match &device.transport {
+            Transport::Local(config) => local::start(&device.id, config, &nonce)?,
+            Transport::Later(kind) => return Err(DeviceError::Later { device: device.id.clone(), kind }),
+        };
         let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
         let (Some(stdin), Some(stdout), Some(mut errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
             return Err(no_answer("its streams are not there".into()));
@@ -161,7 +163,7 @@ impl Session {
     }
 
     pub fn start(&mut self, start: Start) -> Result<(), DeviceError> {
-        match self.call(Request::Start(start), ANSWER_TIMEOUT)? {
+        match self.call(Request::Start(Box::new(start)), ANSWER_TIMEOUT)? {
             Reply::Started => Ok(()),
             other => Err(self.unexpected(&other)),
         }

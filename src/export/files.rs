@@ -11,14 +11,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The campaign's text; a variable's value in it is what stands behind its name, unless that is a list and so an axis.
-pub fn campaign(text: &Option<String>, secrets: &Secrets) -> Option<String> {
-    let mut text = text.clone()?;
+pub fn campaign(text: &str, secrets: &Secrets) -> String {
+    let mut text = text.to_owned();
     for name in secrets.variables.names() {
         let value = r#"("[^"\n]*"|'[^'\n]*'|[^\s\[{,}\]#"'&*|>][^,}\]#\n]*)"#;
         let Ok(pattern) = Regex::new(&format!(r#"(^|[\s{{,"'])({}["']?\s*:\s+){value}"#, regex::escape(name))) else { continue };
         text = pattern.replace_all(&text, |found: &regex::Captures<'_>| format!("{}{}\"<redacted>\"", &found[1], &found[2])).into_owned();
     }
-    Some(secrets.text(&text))
+    secrets.text(&text)
 }
 
 /// The plan, with the identities that the records have in the copy.

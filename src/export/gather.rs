@@ -22,6 +22,8 @@ pub struct Gathered {
     pub broken: Vec<Broken>,
     pub left_out: Vec<(String, String)>,
     pub campaign: Option<String>,
+    /// Files that the campaign uses: name in the directory, text.
+    pub used: Vec<(String, String)>,
     pub plan: Option<StoredPlan>,
     /// Device id → its report.
     pub reports: Vec<(String, DeviceReport)>,
@@ -68,8 +70,13 @@ impl Gathered {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("journal.torn.") {
                 all.left_out.push((name, "the torn end of a journal can't be searched".into()));
+            } else if name.starts_with("campaign.used.")
+                && let Ok(text) = fs::read_to_string(entry.path())
+            {
+                all.used.push((name, text));
             }
         }
+        all.used.sort();
         all.names(dir, id);
         Ok(all)
     }

@@ -122,7 +122,7 @@ fn fill(to: &Path, dir: &Path, id: &ResultsId, gathered: &Gathered, secrets: &Se
         ExportNote { at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(), isotherm: env!("CARGO_PKG_VERSION").into() };
     let mut copy = PublicCopy { left_out: gathered.left_out.clone(), warnings: secrets.warnings.clone(), ..PublicCopy::default() };
     let results_id = uuid::Uuid::new_v4().to_string();
-    let campaign_text = files::campaign(&gathered.campaign, secrets);
+    let campaign_text = gathered.campaign.as_ref().map(|text| files::campaign(text, secrets));
     let names = record::Names::of(gathered, secrets, &results_id, &campaign_text)?;
 
     for (path, old) in &gathered.records {
@@ -146,6 +146,9 @@ fn fill(to: &Path, dir: &Path, id: &ResultsId, gathered: &Gathered, secrets: &Se
     let put = |name: &str, bytes: &[u8]| durable::write(&to.join(name), bytes, Existing::Replace);
     if let Some(text) = &campaign_text {
         put("campaign.yaml", text.as_bytes())?;
+    }
+    for (name, text) in &gathered.used {
+        put(name, files::campaign(text, secrets).as_bytes())?;
     }
     let shape = |file: &str| {
         let file = file.to_owned();

@@ -86,8 +86,9 @@ impl Private {
             .filter(|value| !self.public.contains(*value))
             .flat_map(|value| std::iter::once(value.as_str()).chain(value.lines().map(str::trim)))
             .collect();
-        let of_system = |text: &str| SYSTEM.iter().any(|top| text.starts_with(top));
-        texts.retain(|text| text.chars().count() >= SEARCHED_CHARS && text.parse::<f64>().is_err() && !of_system(text));
+        // `${secret:NAME}` stands where a secret was: it is none itself.
+        let tells_nothing = |text: &str| text.starts_with("${secret:") || SYSTEM.iter().any(|top| text.starts_with(top));
+        texts.retain(|text| text.chars().count() >= SEARCHED_CHARS && text.parse::<f64>().is_err() && !tells_nothing(text));
         // The longest first: one may be a part of another.
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         texts.dedup();

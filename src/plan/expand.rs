@@ -1,10 +1,16 @@
 //! From the matrix to points: every combination of axis values on every device, in file order.
 
-use super::identity;
-use crate::config::model::{AxisValue, Backend, Block, Campaign, DigestRule, MetricRule, Model, Settings, Success, Template, TextSource};
+use super::files;
+use super::identity::{self, DeviceReport};
+use crate::config::model::{
+    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Linked, MetricRule, Model, Settings, Success, Template, TextSource,
+};
+use crate::config::{Condition, Known, Verdict, cpu_list};
 use crate::store::record::PointIds;
 use indexmap::IndexMap;
-use std::collections::{BTreeSet, HashMap};
+use isotherm_wire::inspect::Machine;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Longest directory name of a point, bytes, without its identity.
@@ -17,6 +23,20 @@ pub struct Plan {
     pub points: Vec<Point>,
     /// Points left out by `exclude`.
     pub excluded: usize,
+    /// Points left out by `when`.
+    pub dropped: Vec<Dropped>,
+    /// Points that `when` may still leave out, by the name that isn't known yet.
+    pub undecided: BTreeMap<String, usize>,
+}
+
+/// A point that a condition leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    pub device: String,
+    /// As [`Point::label`].
+    pub label: String,
+    /// As written.
+    pub condition: Arc<str>,
 }
 
 /// One operating point: what is measured, with every placeholder replaced.
@@ -25,31 +45,38 @@ pub struct Point {
     /// Index of its block in the campaign.
     pub block: usize,
     pub ids: PointIds,
-    /// Names of the axes written as lists, in file order.
+    /// Names of the axes that are swept, in file order.
     pub swept: Vec<String>,
     pub work: Work,
     pub model: Option<PointModel>,
-    /// Environment that the campaign declares for the workload.
+    /// Environment that the campaign declares for the workload; `${secret:NAME}` stands for a secret.
     pub env: IndexMap<String, String>,
+    /// CPUs that the workload may use, ascending; `None` = all that the agent may.
+    pub cpus: Option<Vec<u32>>,
     /// Directory on the device that relative paths start at.
-    pub base: String,
+    pub base: Arc<str>,
     pub transport: &'static str,
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
 }
 
 /// What a backend is asked to do at a point.
 #[derive(Debug, Clone)]
 pub enum Work {
-    Builtin { threads: u32 },
+    Builtin {
+        threads: u32,
+    },
     Command(Box<CommandWork>),
+    /// Of a backend that this build knows by name: such a campaign is planned, and never run.
+    Later,
 }
 
 #[derive(Debug, Clone)]
 pub struct CommandWork {
+    /// With the options of `flags` at its end.
     pub argv: Vec<String>,
-    pub inputs: Vec<String>,
-    pub metrics: IndexMap<String, MetricRule>,
-    pub success: Success,
+    pub inputs: Arc<Vec<String>>,
+    pub metrics: Arc<IndexMap<String, MetricRule>>,
+    pub success: Arc<Success>,
 }
 
 impl CommandWork {
@@ -68,7 +95,7 @@ impl CommandWork {
 /// The model of a point, with its path on the point's device.
 #[derive(Debug, Clone)]
 pub struct PointModel {
-    pub declared: Model,
+    pub declared: Arc<Model>,
     /// As written; relative to the device's `models_dir`, else to the point's base.
     pub path: String,
 }
@@ -93,8 +120,10 @@ pub enum PlanError {
     Twice { point: String, device: String, first: usize, second: usize },
     #[error("model `{model}` has no path for device `{device}`")]
     NoModelPath { model: String, device: String },
-    #[error("no point is left: `exclude` leaves out all {excluded}")]
-    Empty { excluded: usize },
+    #[error("no point is left: `exclude` leaves out {excluded}, `when` {dropped}")]
+    Empty { excluded: usize, dropped: usize },
+    #[error("the condition of the block in line {line} has no answer at `{point}` on device `{device}`: {why}")]
+    Condition { line: usize, point: String, device: String, why: String },
 }
 
 impl PlanError {
@@ -106,45 +135,128 @@ impl PlanError {
                 "remove it from one of the blocks, or add an axis that tells them apart; to run a point more often raise `repetitions`".into()
             }
             PlanError::NoModelPath { model, device } => format!("add `{device}: <path>` to `paths` of model `{model}`, or give it a `path`"),
-            PlanError::Empty { .. } => "remove an entry of `exclude`".into(),
+            PlanError::Empty { .. } => "remove an entry of `exclude`, or widen `when`".into(),
+            PlanError::Condition { .. } => "compare numbers with numbers and texts with texts; a device may not say what you ask for".into(),
         }
     }
 }
 
-/// Expand the matrix. Deterministic, in file order: blocks, devices, then axes with the last one turning fastest.
+/// Expand the matrix. Deterministic, in file order: blocks, devices, then axes with the last one turning fastest; points of `include` after
+/// those of their block. `reports`: device id → what it said last; a condition about a device that never said anything leaves its points in.
 ///
 /// # Errors
-/// A point that stands twice, a model without a path on a device, or nothing left.
-pub fn expand(campaign: &Campaign) -> Result<Plan, PlanError> {
-    let mut points: Vec<Point> = Vec::new();
-    let mut excluded = 0;
-    // spec → index, to find doubles in one pass
+/// A point that stands twice, a model without a path on a device, a condition without an answer, or nothing left.
+pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> Result<Plan, PlanError> {
+    let mut plan = Plan { campaign: campaign.name.clone(), points: Vec::new(), excluded: 0, dropped: Vec::new(), undecided: BTreeMap::new() };
+    // Point of the same content → index. Within one block the axes differ, unless values of variables come out equal.
     let mut seen: HashMap<String, usize> = HashMap::new();
+    let may_repeat = campaign.blocks.len() > 1 || campaign.blocks.iter().any(|block| !block.include.is_empty() || has_texts(block));
     for (index, block) in campaign.blocks.iter().enumerate() {
-        for device in &block.devices {
-            for combination in Combinations::of(block) {
-                if block.exclude.iter().any(|map| excludes(map, device, &combination)) {
-                    excluded += 1;
-                    continue;
+        let maker = Maker::new(campaign, index);
+        let whole = std::iter::once(None).chain(block.include.iter().map(Some));
+        for fixed in whole {
+            for device in devices_of(block, fixed) {
+                for combination in Combinations::of(block, fixed) {
+                    if fixed.is_none() && block.exclude.iter().any(|map| excludes(map, device, &combination)) {
+                        plan.excluded += 1;
+                        continue;
+                    }
+                    let point = maker.point(device, &combination)?;
+                    let verdict = match &block.when {
+                        Some(condition) if fixed.is_none() => {
+                            let verdict = ask(condition, &point, &combination, reports.get(device));
+                            let failed = |why| PlanError::Condition { line: block.line, point: point.label(), device: device.to_owned(), why };
+                            verdict.map_err(failed)?
+                        }
+                        _ => Verdict::Keep,
+                    };
+                    match verdict {
+                        Verdict::Keep => {}
+                        Verdict::Drop => {
+                            let condition = maker.condition.clone().unwrap_or_default();
+                            plan.dropped.push(Dropped { device: device.to_owned(), label: point.label(), condition });
+                            continue;
+                        }
+                        Verdict::Unknown(name) => *plan.undecided.entry(format!("{name} of {device}")).or_default() += 1,
+                    }
+                    if may_repeat {
+                        let spec = identity::canonical(&identity::spec(&point));
+                        if let Some(&first) = seen.get(&spec) {
+                            let line = |p: &Point| campaign.blocks[p.block].line;
+                            let (first, second) = (line(&plan.points[first]), block.line);
+                            return Err(PlanError::Twice { point: point.label(), device: device.to_owned(), first, second });
+                        }
+                        seen.insert(spec, plan.points.len());
+                    }
+                    plan.points.push(point);
                 }
-                let point = point(campaign, index, device, combination)?;
-                let spec = identity::canonical(&identity::spec(&point));
-                if let Some(&first) = seen.get(&spec) {
-                    let line = |p: &Point| campaign.blocks[p.block].line;
-                    let error = PlanError::Twice { point: point.label(), device: device.clone(), first: line(&points[first]), second: block.line };
-                    return Err(error);
-                }
-                seen.insert(spec, points.len());
-                points.push(point);
             }
         }
     }
-    if points.is_empty() {
-        return Err(PlanError::Empty { excluded });
+    if plan.points.is_empty() {
+        return Err(PlanError::Empty { excluded: plan.excluded, dropped: plan.dropped.len() });
     }
-    distinguish(&mut points);
-    distinguish_slugs(&mut points);
-    Ok(Plan { campaign: campaign.name.clone(), points, excluded })
+    if campaign.blocks.len() > 1 {
+        distinguish(&mut plan.points);
+    }
+    distinguish_slugs(&mut plan.points);
+    Ok(plan)
+}
+
+/// Does it sweep variables or options? Their values may come out equal once placeholders are replaced.
+fn has_texts(block: &Block) -> bool {
+    block.axes().any(|axis| axis.swept && (axis.name.starts_with("env.") || axis.name.starts_with("flags.")))
+}
+
+/// The devices of a block, or those that an `include` names.
+fn devices_of<'a>(block: &'a Block, fixed: Option<&'a Fixed>) -> Vec<&'a str> {
+    match fixed.and_then(|fixed| fixed.get("device")) {
+        None => block.devices.iter().map(String::as_str).collect(),
+        Some(named) => named.iter().filter_map(|value| if let AxisValue::Text(id) = value { Some(id.as_str()) } else { None }).collect(),
+    }
+}
+
+/// Ask a condition about a point.
+fn ask(condition: &Condition, point: &Point, axes: &Combination, report: Option<&DeviceReport>) -> Result<Verdict, String> {
+    let text = |text: &str| Known::Value(AxisValue::Text(text.to_owned()));
+    let declared = |value: Option<&String>| value.map_or(Known::Nothing, |value| text(value));
+    condition.evaluate(|name| {
+        if let Some(value) = axes.get(name) {
+            return Known::Value((*value).clone());
+        }
+        match (name.split_once('.'), &point.model) {
+            (Some(("device", "id")), _) => text(&point.ids.device),
+            (Some(("device", fact)), _) => report.map_or(Known::NotYet, |report| fact_of(&report.machine, fact)),
+            (Some(("model", "id")), Some(model)) => text(&model.declared.id),
+            (Some(("model", "path")), Some(model)) => text(&model.path),
+            (Some(("model", "quantization")), Some(model)) => declared(model.declared.quantization.as_ref()),
+            (Some(("model", "bytes")), Some(_)) => match report.map(|report| files::model(point, &report.files)) {
+                None | Some(None) => Known::NotYet,
+                Some(Some(Ok(file))) => i64::try_from(file.bytes).map_or(Known::Nothing, |bytes| Known::Value(AxisValue::Int(bytes))),
+                Some(Some(Err(_))) => Known::Nothing,
+            },
+            (Some(("model", rest)), Some(model)) => declared(rest.strip_prefix("tags.").and_then(|tag| model.declared.tags.get(tag))),
+            _ => Known::Nothing,
+        }
+    })
+}
+
+/// What a device says of itself.
+fn fact_of(machine: &Machine, fact: &str) -> Known {
+    let int = |value: Option<u64>| value.and_then(|v| i64::try_from(v).ok()).map_or(Known::Nothing, |v| Known::Value(AxisValue::Int(v)));
+    match fact {
+        "logical_cpus" => int(Some(machine.logical_cpus.into())),
+        "physical_cores" => int(machine.physical_cores.map(Into::into)),
+        "ram_bytes" => int(machine.ram_bytes),
+        "arch" => Known::Value(AxisValue::Text(machine.arch.clone())),
+        "effective_cpus" => {
+            let limits = &machine.limits;
+            let counts = [machine.online_cpus, limits.cpuset_cpus, limits.affinity_cpus].into_iter().flatten().map(f64::from);
+            let least = counts.chain(limits.quota_cpus).fold(f64::from(machine.logical_cpus), f64::min);
+            Known::Value(AxisValue::Float(least))
+        }
+        _ => Known::Nothing,
+    }
 }
 
 /// Says which place of the sweep a point is, whatever its identity: two records with one key answer the same job in turn.
@@ -179,7 +291,7 @@ fn distinguish(points: &mut [Point]) {
         offer("block.rounds".into(), number(|s| s.rounds));
         offer("block.iterations".into(), number(|s| s.iterations));
         let argv = |&i: &usize| match &points[i].work {
-            Work::Builtin { .. } => AxisValue::Text(String::new()),
+            Work::Builtin { .. } | Work::Later => AxisValue::Text(String::new()),
             Work::Command(work) => AxisValue::Text(work.argv.join(" ")),
         };
         offer("block.argv".into(), group.iter().map(argv).collect());
@@ -196,29 +308,39 @@ fn distinguish(points: &mut [Point]) {
     }
 }
 
-/// All combinations of a block's axis values; the last axis turns fastest.
+/// What an `include` says: axis or `device` → values.
+type Fixed = IndexMap<String, Vec<AxisValue>>;
+
+/// axis → value.
+type Combination<'a> = IndexMap<&'a str, &'a AxisValue>;
+
+/// All combinations of a block's axis values; the last axis turns fastest. Axes that an `include` names have its values.
 struct Combinations<'a> {
-    block: &'a Block,
+    groups: Vec<Vec<(&'a Axis, &'a [AxisValue])>>,
     next: Option<Vec<usize>>,
 }
 
 impl<'a> Combinations<'a> {
-    fn of(block: &'a Block) -> Combinations<'a> {
-        Combinations { block, next: Some(vec![0; block.axes.len()]) }
+    fn of(block: &'a Block, fixed: Option<&'a Fixed>) -> Combinations<'a> {
+        let values = |axis: &'a Axis| fixed.and_then(|fixed| fixed.get(&axis.name)).unwrap_or(&axis.values).as_slice();
+        let group = |linked: &'a Linked| linked.axes.iter().map(|axis| (axis, values(axis))).collect();
+        Combinations { groups: block.sweep.iter().map(group).collect(), next: Some(vec![0; block.sweep.len()]) }
     }
 }
 
-impl Iterator for Combinations<'_> {
-    type Item = IndexMap<String, AxisValue>;
+impl<'a> Iterator for Combinations<'a> {
+    type Item = Combination<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let current = self.next.take()?;
-        let axes = &self.block.axes;
-        let combination = axes.iter().zip(&current).map(|(axis, &i)| (axis.name.clone(), axis.values[i].clone())).collect();
+        let mut combination = IndexMap::with_capacity(current.len());
+        for (group, &i) in self.groups.iter().zip(&current) {
+            combination.extend(group.iter().map(|(axis, values)| (axis.name.as_str(), &values[i])));
+        }
         let mut following = current;
-        for place in (0..axes.len()).rev() {
+        for place in (0..self.groups.len()).rev() {
             following[place] += 1;
-            if following[place] < axes[place].values.len() {
+            if following[place] < self.groups[place].first().map_or(1, |(_, values)| values.len()) {
                 self.next = Some(following);
                 break;
             }
@@ -228,79 +350,151 @@ impl Iterator for Combinations<'_> {
     }
 }
 
-fn excludes(map: &IndexMap<String, AxisValue>, device: &str, axes: &IndexMap<String, AxisValue>) -> bool {
-    map.iter().all(|(name, value)| if name == "device" { *value == AxisValue::Text(device.to_owned()) } else { axes.get(name) == Some(value) })
+fn excludes(map: &IndexMap<String, AxisValue>, device: &str, axes: &Combination<'_>) -> bool {
+    let agrees = |(name, value): (&String, &AxisValue)| {
+        if name == "device" { matches!(value, AxisValue::Text(id) if id == device) } else { axes.get(name.as_str()).is_some_and(|has| *has == value) }
+    };
+    map.iter().all(agrees)
 }
 
-fn point(campaign: &Campaign, index: usize, device_id: &str, axes: IndexMap<String, AxisValue>) -> Result<Point, PlanError> {
-    let block = &campaign.blocks[index];
-    let device = &campaign.devices[device_id];
-    let model = match axes.get("model") {
-        None => None,
-        Some(id) => {
-            let declared = campaign.models[&id.to_string()].clone();
-            let path = declared.paths.get(device_id).or(declared.path.as_ref()).cloned();
-            let path = path.ok_or_else(|| PlanError::NoModelPath { model: declared.id.clone(), device: device_id.to_owned() })?;
-            let path = match &device.models_dir {
-                Some(dir) if !path.starts_with(['/', '~']) => format!("{}/{path}", dir.trim_end_matches('/')),
-                _ => path,
-            };
-            Some(PointModel { declared, path })
-        }
-    };
-    let fill = |template: &Template| render(template, device_id, model.as_ref(), &axes);
-    let mut env: IndexMap<String, String> = device.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-    let mut kept = IndexMap::new();
-    for axis in &block.axes {
-        let value = &axes[&axis.name];
-        match axis.name.strip_prefix("env.") {
-            None => _ = kept.insert(axis.name.clone(), value.clone()),
-            Some(name) => {
-                let text = value.to_string();
-                let text = Template::parse(&text).map_or(text, |template| fill(&template));
-                env.insert(name.to_owned(), text.clone());
-                // A constant variable is no part of the sweep; it stands in the environment.
-                if axis.swept {
-                    kept.insert(axis.name.clone(), AxisValue::Text(text));
-                }
-            }
+/// Makes the points of one block.
+struct Maker<'a> {
+    campaign: &'a Campaign,
+    index: usize,
+    block: &'a Block,
+    swept: Vec<String>,
+    base: Arc<str>,
+    settings: Arc<Settings>,
+    models: HashMap<&'a str, Arc<Model>>,
+    condition: Option<Arc<str>>,
+    inputs: Arc<Vec<String>>,
+    metrics: Arc<IndexMap<String, MetricRule>>,
+    success: Arc<Success>,
+}
+
+impl<'a> Maker<'a> {
+    fn new(campaign: &'a Campaign, index: usize) -> Maker<'a> {
+        let block = &campaign.blocks[index];
+        // A constant that an `include` gives another value tells points apart like an axis.
+        let varies = |axis: &&Axis| axis.swept || block.include.iter().any(|fixed| fixed.contains_key(&axis.name));
+        let (inputs, metrics, success) = match &block.backend {
+            Backend::Command(command) => (command.inputs.clone(), command.metrics.clone(), command.success.clone()),
+            Backend::Builtin | Backend::Later(_) => Default::default(),
+        };
+        Maker {
+            campaign,
+            index,
+            block,
+            swept: block.axes().filter(varies).map(|axis| axis.name.clone()).collect(),
+            base: campaign.dir.display().to_string().into(),
+            settings: Arc::new(block.settings.clone()),
+            models: campaign.models.iter().map(|(id, model)| (id.as_str(), Arc::new(model.clone()))).collect(),
+            condition: block.when.as_ref().map(|condition| condition.source.as_str().into()),
+            inputs: Arc::new(inputs),
+            metrics: Arc::new(metrics),
+            success: Arc::new(success),
         }
     }
-    let work = match &block.backend {
-        Backend::Builtin => {
-            let threads = axes.get("threads").and_then(|t| if let AxisValue::Int(n) = t { u32::try_from(*n).ok() } else { None });
-            Work::Builtin { threads: threads.unwrap_or(1) }
+
+    fn point(&self, device_id: &str, axes: &Combination<'_>) -> Result<Point, PlanError> {
+        let device = &self.campaign.devices[device_id];
+        let model = match axes.get("model") {
+            Some(AxisValue::Text(id)) => Some(self.model(id, device)?),
+            _ => None,
+        };
+        let fill = |template: &Template| render(template, device, model.as_ref(), axes);
+        let filled = |text: &str| Template::parse(text).map_or_else(|_| text.to_owned(), |template| fill(&template));
+        let mut env: IndexMap<String, String> = device.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+        let mut flags = Vec::new();
+        let mut kept = IndexMap::with_capacity(axes.len());
+        for (&name, &value) in axes {
+            // A constant variable or option is no part of the sweep; it stands in the environment or in argv.
+            let varies = self.swept.iter().any(|swept| swept == name);
+            if let Some(variable) = name.strip_prefix("env.") {
+                let text = filled(&value.to_string());
+                if varies {
+                    kept.insert(name.to_owned(), AxisValue::Text(text.clone()));
+                }
+                env.insert(variable.to_owned(), text);
+            } else if let Some(flag) = name.strip_prefix("flags.") {
+                let value = match value {
+                    AxisValue::List(texts) => AxisValue::List(texts.iter().map(|text| filled(text)).collect()),
+                    AxisValue::Text(text) => AxisValue::Text(filled(text)),
+                    other => other.clone(),
+                };
+                flags.extend(option(flag, &value));
+                if varies {
+                    kept.insert(name.to_owned(), value);
+                }
+            } else {
+                kept.insert(name.to_owned(), value.clone());
+            }
         }
-        Backend::Command(command) => Work::Command(Box::new(CommandWork {
-            argv: command.argv.iter().map(fill).collect(),
-            inputs: command.inputs.clone(),
-            metrics: command.metrics.clone(),
-            success: command.success.clone(),
-        })),
-    };
-    let swept: Vec<String> = block.axes.iter().filter(|a| a.swept).map(|a| a.name.clone()).collect();
-    let axes = kept;
-    Ok(Point {
-        block: index,
-        ids: PointIds { device: device_id.to_owned(), backend: block.backend.name().to_owned(), axes, slug: String::new() },
-        swept,
-        work,
-        model,
-        env,
-        base: campaign.dir.display().to_string(),
-        transport: device.transport.kind(),
-        settings: block.settings.clone(),
-    })
+        let work = match &self.block.backend {
+            Backend::Builtin => {
+                let threads = axes.get("threads").and_then(|t| if let AxisValue::Int(n) = t { u32::try_from(*n).ok() } else { None });
+                Work::Builtin { threads: threads.unwrap_or(1) }
+            }
+            Backend::Command(command) => Work::Command(Box::new(CommandWork {
+                argv: command.argv.iter().map(fill).chain(flags).collect(),
+                inputs: Arc::clone(&self.inputs),
+                metrics: Arc::clone(&self.metrics),
+                success: Arc::clone(&self.success),
+            })),
+            Backend::Later(_) => Work::Later,
+        };
+        let cpus = match axes.get("cpus") {
+            Some(AxisValue::Text(list)) if list != "all" => cpu_list(list).ok(),
+            _ => None,
+        };
+        Ok(Point {
+            block: self.index,
+            ids: PointIds { device: device_id.to_owned(), backend: self.block.backend.name().to_owned(), axes: kept, slug: String::new() },
+            swept: self.swept.clone(),
+            work,
+            model,
+            env,
+            cpus,
+            base: Arc::clone(&self.base),
+            transport: device.transport.kind(),
+            settings: Arc::clone(&self.settings),
+        })
+    }
+
+    fn model(&self, id: &str, device: &Device) -> Result<PointModel, PlanError> {
+        let declared = Arc::clone(&self.models[id]);
+        let path = declared.paths.get(&device.id).or(declared.path.as_ref()).cloned();
+        let path = path.ok_or_else(|| PlanError::NoModelPath { model: declared.id.clone(), device: device.id.clone() })?;
+        let path = match &device.models_dir {
+            Some(dir) if !path.starts_with(['/', '~']) => format!("{}/{path}", dir.trim_end_matches('/')),
+            _ => path,
+        };
+        Ok(PointModel { declared, path })
+    }
+}
+
+/// An option on the command line.
+fn option(flag: &str, value: &AxisValue) -> Vec<String> {
+    match value {
+        AxisValue::Bool(false) => Vec::new(),
+        AxisValue::Bool(true) => vec![flag.to_owned()],
+        AxisValue::List(texts) => texts.iter().flat_map(|text| [flag.to_owned(), text.clone()]).collect(),
+        other => vec![flag.to_owned(), other.to_string()],
+    }
 }
 
 /// Replace placeholders; the configuration has checked that every name is known.
-fn render(template: &Template, device: &str, model: Option<&PointModel>, axes: &IndexMap<String, AxisValue>) -> String {
+fn render(template: &Template, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> String {
+    let tool = |tool: &str| device.builds.get(&axes.get("build")?.to_string())?.get(tool).cloned();
     let value = |name: &str| match (name, model) {
-        ("device.id", _) => Some(device.to_owned()),
+        ("device.id", _) => Some(device.id.clone()),
         ("model.id", Some(model)) => Some(model.declared.id.clone()),
         ("model.path", Some(model)) => Some(model.path.clone()),
         ("model.quantization", Some(model)) => model.declared.quantization.clone(),
-        _ => axes.get(name).map(ToString::to_string),
+        _ => match name.strip_prefix("build.") {
+            Some(name) => tool(name),
+            None => axes.get(name).map(ToString::to_string),
+        },
     };
     template.fill(value).expect("the configuration has checked every name")
 }
@@ -354,7 +548,7 @@ mod tests {
 models: { m: { path: m.bin, quantization: q4 }, n: { paths: { a: /abs/n.bin, b: n.bin } } }
 matrix:
 ";
-        expand(&crate::config::parse(&format!("{head}{matrix}"), Path::new("/c/x.yaml")).unwrap())
+        expand(&crate::config::parse(&format!("{head}{matrix}"), Path::new("/c/x.yaml")).unwrap(), &BTreeMap::new())
     }
 
     fn labels(plan: &Plan) -> Vec<String> {

@@ -32,7 +32,7 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
         let search_path = (role == FileRole::Program).then(|| point.env.get("PATH").cloned()).flatten();
         // The key is the whole question, so that equal questions of several points are asked once and answers are found offline.
         let key = format!("{role:?} {path} in {} by {}", point.base, search_path.as_deref().unwrap_or("default"));
-        FileQuery { key, path: path.to_owned(), role, base: point.base.clone(), search_path }
+        FileQuery { key, path: path.to_owned(), role, base: point.base.to_string(), search_path }
     };
     let mut files = Vec::new();
     if let Some(model) = &point.model {

@@ -5,7 +5,7 @@
 
 use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
-use crate::config::model::{Model, Settings};
+use crate::config::model::{AxisValue, Model, Settings};
 use crate::digest::sha256_hex;
 use crate::store::record::Identity;
 use isotherm_wire::inspect::{FileAnswer, Machine};
@@ -35,20 +35,23 @@ pub const REPORT_VERSION: u32 = 1;
 /// What the campaign file alone says about a point.
 #[must_use]
 pub fn spec(point: &Point) -> Value {
-    let Point { block: _, ids, swept: _, work, model, env, base: _, transport, settings } = point;
+    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, settings } = point;
     let mut spec = Map::new();
     let mut put = |name: &str, value: Value| _ = spec.insert(name.to_owned(), value);
     put("device", json!(ids.device));
     put("transport", json!(transport));
     put("backend", json!(ids.backend));
-    // Variables stand in `env` as a whole, and what tells blocks apart in a field of its own.
-    let axes: Map<String, Value> =
-        ids.axes.iter().filter(|(name, _)| !name.starts_with("env.") && !name.starts_with("block.")).map(|(n, v)| (n.clone(), json!(v))).collect();
+    // Variables stand in `env` as a whole, options in `argv`, and what tells blocks apart in a field of its own. All CPUs is what a
+    // point has that says nothing of them.
+    let elsewhere = |name: &str| ["env.", "flags.", "block."].iter().any(|prefix| name.starts_with(prefix));
+    let is_default = |name: &str, value: &AxisValue| name == "cpus" && matches!(value, AxisValue::Text(text) if text == "all");
+    let own = ids.axes.iter().filter(|(name, value)| !elsewhere(name) && !is_default(name, value));
+    let axes: Map<String, Value> = own.map(|(n, v)| (n.clone(), json!(v))).collect();
     put("axes", Value::Object(axes));
     put("env", json!(env));
 
     // Mutable: time-out, repetitions and order say how often, how long and when, never what.
-    let Settings { repetitions: _, timeout: _, order: _, settle, sample_hz, warmup, rounds, iterations, cooldown } = settings;
+    let Settings { repetitions: _, timeout: _, order: _, settle, sample_hz, warmup, rounds, iterations, cooldown } = settings.as_ref();
     put("settle_ms", json!(settle.as_millis() as u64));
     put("sample_hz", json!(sample_hz));
     put("warmup", json!(warmup));
@@ -63,12 +66,13 @@ pub fn spec(point: &Point) -> Value {
             // Rules are mutable too: they say how what was kept is read, never what ran. See `backend::output::unanswered`.
             let CommandWork { argv, inputs, metrics: _, success: _ } = command.as_ref();
             put("argv", json!(argv));
-            put("inputs", json!(inputs));
+            put("inputs", json!(**inputs));
         }
+        Work::Later => put("flags", json!(ids.axes.iter().filter(|(name, _)| name.starts_with("flags.")).collect::<Vec<_>>())),
     }
     if let Some(PointModel { declared, path: _ }) = model {
         // The model is its content, a fact. Quantization and tags describe it; its declared sha256 is checked before anything runs.
-        let Model { id: _, path: _, paths: _, quantization: _, tags: _, sha256: _, output_digest } = declared;
+        let Model { id: _, path: _, paths: _, quantization: _, tags: _, sha256: _, output_digest } = declared.as_ref();
         if let Some(digest) = output_digest {
             put("output_digest", json!(digest));
         }
@@ -101,7 +105,7 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
             (Part::Argument(_), _) => {}
             (Part::Inputs(pattern), FileAnswer::Found(facts)) => {
                 for fact in facts {
-                    let name = fact.path.strip_prefix(&point.base).unwrap_or(&fact.path).trim_start_matches('/');
+                    let name = fact.path.strip_prefix(&*point.base).unwrap_or(&fact.path).trim_start_matches('/');
                     hashes.insert(format!("input {name}"), json!(fact.sha256));
                 }
                 if facts.is_empty() {

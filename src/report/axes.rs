@@ -38,6 +38,7 @@ impl From<&AxisValue> for Cell {
             AxisValue::Int(value) => Cell::Int(*value),
             AxisValue::Float(value) => Cell::Float(*value),
             AxisValue::Text(value) => Cell::Text(Foreign::new(value)),
+            AxisValue::List(_) => Cell::Text(Foreign::new(value.to_string())),
         }
     }
 }
@@ -105,6 +106,7 @@ pub(super) fn compare_cells(left: Option<&AxisValue>, right: Option<&AxisValue>)
             Some(AxisValue::Bool(_)) => 1,
             Some(AxisValue::Int(_) | AxisValue::Float(_)) => 2,
             Some(AxisValue::Text(_)) => 3,
+            Some(AxisValue::List(_)) => 4,
         }
     }
     // Integers beyond 2^53 that share a float differ by their exact value; without that the order would not be total.
@@ -118,6 +120,7 @@ pub(super) fn compare_cells(left: Option<&AxisValue>, right: Option<&AxisValue>)
     match (left, right) {
         (Some(AxisValue::Bool(left)), Some(AxisValue::Bool(right))) => left.cmp(right),
         (Some(AxisValue::Text(left)), Some(AxisValue::Text(right))) => natural(left, right),
+        (Some(AxisValue::List(left)), Some(AxisValue::List(right))) => natural(&left.join(" "), &right.join(" ")),
         _ => rank(left).cmp(&rank(right)).then_with(|| match (left.and_then(number), right.and_then(number)) {
             (Some(left), Some(right)) => left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)),
             _ => Ordering::Equal,

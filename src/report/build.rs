@@ -7,10 +7,11 @@ use super::{
     findings::{epochs, findings, issue_counts, mixed_libraries, short_identity},
     gather::{Gathered, Point, Run, gather},
     input::{ReportInput, ReportOptions},
-    model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, StateCode, Table},
+    model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table},
 };
 use crate::{
     config::model::Better,
+    registry::Code,
     stats::{Centre, Summary},
     store::record::{Metric, Status},
 };
@@ -152,10 +153,10 @@ fn row(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<
             states.push(State { code, runs, detail: None });
         }
     };
-    push(without_value > 0, StateCode::WithoutValue, Some(without_value));
-    push(withheld, StateCode::Withheld, None);
-    push(number.as_ref().is_some_and(spread_is_high), StateCode::SpreadHigh, None);
-    push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), StateCode::ArithmeticMean, None);
+    push(without_value > 0, Code::WithoutValue, Some(without_value));
+    push(withheld, Code::Withheld, None);
+    push(number.as_ref().is_some_and(spread_is_high), Code::SpreadHigh, None);
+    push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean, None);
     let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
     Row { point: index, cells, number, absent_reason, states }
 }
@@ -227,29 +228,29 @@ fn states(point: &Point<'_>, counts: &Counts, options: ReportOptions) -> Vec<Sta
         (!reasons.is_empty()).then(|| Foreign::new(reasons.into_iter().collect::<Vec<_>>().join(", ")))
     };
     let identity = || point.identity.map(short_identity);
-    let degraded = if options.include_degraded { StateCode::DegradedUsed } else { StateCode::DegradedLeftOut };
+    let degraded = if options.include_degraded { Code::DegradedUsed } else { Code::DegradedLeftOut };
     let mut states = Vec::new();
     let mut runs = |n: u32, code, detail| {
         if n > 0 {
             states.push(State { code, runs: Some(n), detail });
         }
     };
-    runs(counts.failed, StateCode::Failed, reasons(Fate::Failed));
-    runs(counts.skipped, StateCode::Skipped, reasons(Fate::Skipped));
-    runs(counts.invalid, StateCode::Invalid, None);
+    runs(counts.failed, Code::Failed, reasons(Fate::Failed));
+    runs(counts.skipped, Code::Skipped, reasons(Fate::Skipped));
+    runs(counts.invalid, Code::Invalid, None);
     runs(counts.degraded, degraded, None);
-    runs(counts.missing, StateCode::Missing, None);
-    runs(if point.orphan { 0 } else { counts.orphan }, StateCode::OrphanLeftOut, None);
+    runs(counts.missing, Code::Missing, None);
+    runs(if point.orphan { 0 } else { counts.orphan }, Code::OrphanLeftOut, None);
     let mut whole = |condition, code, detail| {
         if condition {
             states.push(State { code, runs: None, detail });
         }
     };
-    whole(point.mixed, StateCode::MixedIdentity, identity());
-    whole(!mixed_libraries(point).is_empty(), StateCode::MixedLibraries, None);
-    whole(point.stale, StateCode::StaleIdentity, if point.mixed { None } else { identity() });
-    whole(point.orphan, StateCode::Orphan, None);
-    whole(epochs(point).len() > 1, StateCode::MixedEpochs, None);
+    whole(point.mixed, Code::MixedIdentity, identity());
+    whole(!mixed_libraries(point).is_empty(), Code::MixedLibraries, None);
+    whole(point.stale, Code::StaleIdentity, if point.mixed { None } else { identity() });
+    whole(point.orphan, Code::Orphan, None);
+    whole(epochs(point).len() > 1, Code::MixedEpochs, None);
     states
 }
 
@@ -278,7 +279,7 @@ mod tests {
         model.tables[table].rows[row].number.as_ref().unwrap()
     }
 
-    fn codes(row: &Row) -> Vec<StateCode> {
+    fn codes(row: &Row) -> Vec<Code> {
         row.states.iter().map(|state| state.code).collect()
     }
 
@@ -299,7 +300,7 @@ mod tests {
         let number = number(&model, 0, 0);
         assert_eq!((number.value, number.runs, number.estimator), (6.0, 2, Estimator::GeometricMean));
         assert_eq!(number.range, Bounds { low: 4.0, high: 9.0 });
-        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::Failed, StateCode::Invalid, StateCode::DegradedLeftOut]);
+        assert_eq!(codes(&model.tables[0].rows[0]), [Code::Failed, Code::Invalid, Code::DegradedLeftOut]);
     }
 
     #[test]
@@ -314,7 +315,7 @@ mod tests {
         let all = Model::of(&input, ReportOptions { include_degraded: true });
         let number = number(&all, 0, 0);
         assert_eq!((number.value, number.runs, number.degraded), (6.0, 2, 1));
-        assert_eq!(codes(&all.tables[0].rows[0]), [StateCode::DegradedUsed]);
+        assert_eq!(codes(&all.tables[0].rows[0]), [Code::DegradedUsed]);
     }
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
         let point = threads(1);
         let model = model(vec![run(&point, 0).latency(0.0).stored(), run(&point, 1).latency(5.0).stored()]);
         assert_eq!((number(&model, 0, 0).value, number(&model, 0, 0).estimator), (2.5, Estimator::ArithmeticMean));
-        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::ArithmeticMean]);
+        assert_eq!(codes(&model.tables[0].rows[0]), [Code::ArithmeticMean]);
     }
 
     #[test]
@@ -375,7 +376,7 @@ mod tests {
         let point = threads(1);
         let model = model(vec![run(&point, 0).latency(f64::INFINITY).stored(), run(&point, 1).latency(4.0).stored()]);
         assert_eq!(number(&model, 0, 0).runs, 1);
-        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::WithoutValue]);
+        assert_eq!(codes(&model.tables[0].rows[0]), [Code::WithoutValue]);
     }
 
     #[test]
@@ -386,7 +387,7 @@ mod tests {
             ..ReportInput::default()
         };
         let model = Model::of(&input, ReportOptions::default());
-        assert_eq!(codes(&model.tables[0].rows[1]), [StateCode::Missing]);
+        assert_eq!(codes(&model.tables[0].rows[1]), [Code::Missing]);
         assert_eq!(model.tables[0].rows[1].absent_reason, Some(Foreign::new("no record")));
         assert_eq!((model.findings[0].class, &model.findings[0].repetitions), (Class::Missing, &vec![0, 1]));
     }
@@ -395,8 +396,8 @@ mod tests {
     fn runs_of_several_epochs_are_noted() {
         let point = threads(1);
         let model = model(vec![run(&point, 0).latency(4.0).stored(), run(&point, 1).latency(5.0).epoch("later").stored()]);
-        assert_eq!(codes(&model.tables[0].rows[0]), [StateCode::MixedEpochs]);
-        assert_eq!(model.findings[0].code, Some(Foreign::new("mixed_epochs")));
+        assert_eq!(codes(&model.tables[0].rows[0]), [Code::MixedEpochs]);
+        assert_eq!(model.findings[0].code, Foreign::new("mixed_epochs"));
     }
 
     #[test]
@@ -406,7 +407,7 @@ mod tests {
             let records = values.iter().zip(0..).map(|(value, repetition)| run(&point, repetition).latency(*value).stored());
             codes(&model(records.collect()).tables[0].rows[0])
         };
-        assert_eq!(values(&[4.0, 5.0, 6.0]), [StateCode::SpreadHigh]);
+        assert_eq!(values(&[4.0, 5.0, 6.0]), [Code::SpreadHigh]);
         assert_eq!(values(&[4.0, 6.0]), []);
         assert_eq!(values(&[4.0, 4.1, 4.2]), []);
     }
@@ -416,7 +417,7 @@ mod tests {
         let (path, mut record) = run(&threads(1), 0).latency(4.0).stored();
         record.validity = Validity::Degraded;
         let model = model(vec![(path, record)]);
-        assert_eq!((model.findings[0].class, model.findings[0].code.clone()), (Class::Degraded, Some(Foreign::new("degraded"))));
+        assert_eq!((model.findings[0].class, model.findings[0].code.clone()), (Class::Degraded, Foreign::new("unexplained")));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use super::{
     gather::{Gathered, Point, Run},
     model::{Class, Entry, Finding, IssueCount},
 };
-use crate::store::record::{Issue, RanRole, Severity};
+use crate::registry::{self, Code};
+use crate::store::record::{Issue, RanRole, Reason, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Characters of a message that are shown; all of it stands in the record.
@@ -87,15 +88,28 @@ pub(super) fn findings(gathered: &Gathered<'_>) -> Vec<Finding> {
     }
     let duplicates: Vec<Entry> = gathered.duplicates.iter().map(|run| entry(run, None, None)).collect();
     if !duplicates.is_empty() {
-        findings.push(Finding { class: Class::Duplicate, code: None, point: None, repetitions: Vec::new(), entries: duplicates });
+        findings.push(Finding { entries: duplicates, ..remark(Class::Duplicate, Code::Duplicate) });
     }
     for broken in &gathered.broken {
         let entry = Entry { repetition: None, path: Some(Foreign::new(&broken.path)), message: message(&broken.why), hint: None };
-        findings.push(Finding { class: Class::Broken, code: None, point: None, repetitions: Vec::new(), entries: vec![entry] });
+        findings.push(Finding { entries: vec![entry], ..remark(Class::Broken, Code::BrokenFile) });
     }
     // Stable: within a class the order of points and codes stays.
     findings.sort_by_key(|finding| finding.class);
     findings
+}
+
+/// A finding of the registry, about nothing yet.
+fn remark(class: Class, code: Code) -> Finding {
+    let (code, hint) = (Foreign::new(code.entry().code), Some(Foreign::new(code.entry().hint)));
+    Finding { class, code, detail: None, point: None, repetitions: Vec::new(), entries: Vec::new(), hint }
+}
+
+/// What to do about what these records say: their own words where they all have the same, else the registry's.
+fn hint_of(code: &str, entries: &[Entry]) -> Option<Foreign> {
+    let own = entries.first().and_then(|first| first.hint.clone()).filter(|hint| entries.iter().all(|entry| entry.hint.as_ref() == Some(hint)));
+    let reason = || Reason::ALL.iter().find(|reason| reason.name() == code).map(|found| registry::reason(*found).hint);
+    own.or_else(|| Code::of(code).map(|code| code.entry().hint).or_else(reason).map(Foreign::new))
 }
 
 fn message(text: &str) -> Option<Foreign> {
@@ -114,7 +128,7 @@ fn of_runs(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
         let fate = run.fate();
         if let Fate::Failed | Fate::Skipped = fate {
             let class = if fate == Fate::Failed { Class::Failed } else { Class::Skipped };
-            let reason = record.reason.map_or("no reason in the record", |reason| reason.name());
+            let reason = record.reason.map_or(Code::Unexplained.entry().code, |reason| reason.name());
             groups.entry((class, reason)).or_default().push(entry(run, record.message.as_deref(), None));
         }
         for issue in &record.issues {
@@ -125,53 +139,54 @@ fn of_runs(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
                 Severity::Note => Class::Note,
             };
             let text = subject.as_ref().map_or_else(|| message.clone(), |subject| format!("{subject}: {message}"));
-            groups.entry((class, code)).or_default().push(entry(run, Some(&text), hint.as_deref()));
+            groups.entry((class, code.as_str())).or_default().push(entry(run, Some(&text), hint.as_deref()));
         }
         // A validity that no issue accounts for must not pass unseen.
         let unexplained = match fate {
-            Fate::Invalid if record.issues.iter().all(|issue| issue.severity < Severity::Error) => Some((Class::Invalid, "invalid")),
-            Fate::Degraded if record.issues.iter().all(|issue| issue.severity < Severity::Warning) => Some((Class::Degraded, "degraded")),
+            Fate::Invalid if record.issues.iter().all(|issue| issue.severity < Severity::Error) => Some(Class::Invalid),
+            Fate::Degraded if record.issues.iter().all(|issue| issue.severity < Severity::Warning) => Some(Class::Degraded),
             _ => None,
         };
-        if let Some(group) = unexplained {
-            groups.entry(group).or_default().push(entry(run, Some("no issue in the record says why"), None));
+        if let Some(class) = unexplained {
+            groups.entry((class, Code::Unexplained.entry().code)).or_default().push(entry(run, Some("no issue in the record says why"), None));
         }
     }
     for ((class, code), entries) in groups {
         let mut repetitions: Vec<u32> = entries.iter().filter_map(|entry| entry.repetition).collect();
         repetitions.dedup();
-        findings.push(Finding { class, code: Some(Foreign::new(code)), point: Some(index), repetitions, entries });
+        let hint = hint_of(code, &entries);
+        findings.push(Finding { class, code: Foreign::new(code), detail: None, point: Some(index), repetitions, entries, hint });
     }
 }
 
 /// What is wrong with the point as a whole.
 fn of_point(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
-    let mut push = |class, code: Option<Foreign>, repetitions: Vec<u32>, entries| {
-        findings.push(Finding { class, code, point: Some(index), repetitions, entries });
+    let mut push = |class, code, detail: Option<Foreign>, repetitions: Vec<u32>, entries| {
+        findings.push(Finding { detail, point: Some(index), repetitions, entries, ..remark(class, code) });
     };
     let paths = |runs: &[&Run<'_>]| runs.iter().map(|run| entry(run, None, None)).collect::<Vec<_>>();
     let repetitions = |runs: &[&Run<'_>]| runs.iter().map(|run| run.repetition()).collect::<Vec<_>>();
 
     if !point.missing.is_empty() {
-        push(Class::Missing, None, point.missing.clone(), Vec::new());
+        push(Class::Missing, Code::Missing, None, point.missing.clone(), Vec::new());
     }
     let all: Vec<&Run<'_>> = point.runs.iter().collect();
     let identity = point.identity.map(short_identity);
     if point.mixed {
-        push(Class::MixedIdentity, identity.clone(), repetitions(&all), paths(&all));
+        push(Class::MixedIdentity, Code::MixedIdentity, identity.clone(), repetitions(&all), paths(&all));
     }
     let libraries = mixed_libraries(point);
     if !libraries.is_empty() {
         let text = format!("runs with different contents of {}", libraries.join(", "));
         let entry = Entry { repetition: None, path: None, message: Some(Foreign::new(text)), hint: None };
-        push(Class::MixedIdentity, Some(Foreign::new("mixed_libraries")), repetitions(&all), vec![entry]);
+        push(Class::MixedIdentity, Code::MixedLibraries, None, repetitions(&all), vec![entry]);
     }
     if point.stale && !point.mixed {
-        push(Class::StaleIdentity, identity, repetitions(&all), paths(&all));
+        push(Class::StaleIdentity, Code::StaleIdentity, identity, repetitions(&all), paths(&all));
     }
     let orphans: Vec<&Run<'_>> = point.runs.iter().filter(|run| run.orphan).collect();
     if !orphans.is_empty() {
-        push(Class::Orphan, None, repetitions(&orphans), paths(&orphans));
+        push(Class::Orphan, Code::Orphan, None, repetitions(&orphans), paths(&orphans));
     }
     let epochs = epochs(point);
     if epochs.len() > 1 {
@@ -180,13 +195,24 @@ fn of_point(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
         let entry = Entry { repetition: None, path: None, message: Some(Foreign::new(text)), hint: None };
         let mut repetitions = epochs.concat();
         repetitions.sort_unstable();
-        push(Class::Note, Some(Foreign::new("mixed_epochs")), repetitions, vec![entry]);
+        push(Class::Note, Code::MixedEpochs, None, repetitions, vec![entry]);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_is_what_all_records_say_else_what_the_registry_says() {
+        let entry = |hint: Option<&str>| Entry { repetition: None, path: None, message: None, hint: hint.map(Foreign::new) };
+        let registered = || Some(Foreign::new(Code::Suspended.entry().hint));
+        assert_eq!(hint_of("suspended", &[entry(Some("own")), entry(Some("own"))]), Some(Foreign::new("own")));
+        assert_eq!(hint_of("suspended", &[entry(Some("own")), entry(Some("other"))]), registered());
+        assert_eq!(hint_of("suspended", &[entry(None)]), registered());
+        assert_eq!(hint_of("oom", &[entry(None)]), Some(Foreign::new(registry::reason(Reason::Oom).hint)));
+        assert_eq!(hint_of("of_another_version", &[entry(None)]), None);
+    }
 
     #[test]
     fn neighbouring_repetitions_are_written_as_a_range() {

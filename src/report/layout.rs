@@ -6,9 +6,10 @@ use super::{
     digits::{Digits, percent},
     escape::Foreign,
     findings::repetitions_text,
-    model::{Bounds, Class, Entry, Finding, Model, Number, Row, State, StateCode, Table},
+    model::{Bounds, Class, Entry, Finding, Model, Number, Row, State, Table},
 };
 use crate::config::model::Better;
+use crate::registry::{Code, Severity};
 
 /// Absent; the reason stands in a line below.
 pub(super) const ABSENT: &str = "—";
@@ -31,6 +32,8 @@ pub(super) enum Part {
     Grid(Grid),
     /// A head and the lines that belong to it.
     Item(String, Vec<String>),
+    /// What to do about the items above.
+    Hint(String),
 }
 
 /// A table. Every row is as long as the header; the first column is the mark.
@@ -61,13 +64,10 @@ pub(super) fn report(model: &Model, escape: Escape) -> Vec<Part> {
         parts.push(Part::Section("Points without any number".to_owned(), Tone::Warning));
         parts.extend(model.without_table.iter().map(|&index| Part::Item(point_label(model, index, escape), Vec::new())));
     }
-    let mut class = None;
-    for finding in &model.findings {
-        if class != Some(finding.class) {
-            parts.push(Part::Section(finding.class.heading().to_owned(), tone_of(finding.class)));
-            class = Some(finding.class);
-        }
-        parts.push(finding_part(model, finding, escape));
+    for findings in model.findings.chunk_by(|left, right| left.class == right.class) {
+        parts.extend(findings.first().map(|first| Part::Section(first.class.heading().to_owned(), tone_of(first.class))));
+        parts.extend(findings.iter().map(|finding| finding_part(model, finding, escape)));
+        parts.extend(hint_parts(findings, escape));
     }
     parts
 }
@@ -105,10 +105,10 @@ pub(super) fn totals_lines(totals: &Totals) -> Vec<String> {
 }
 
 fn tone_of(class: Class) -> Tone {
-    match class {
-        Class::Failed | Class::Invalid | Class::Broken => Tone::Bad,
-        Class::Degraded | Class::Missing | Class::MixedIdentity | Class::StaleIdentity | Class::Orphan | Class::Duplicate => Tone::Warning,
-        Class::Skipped | Class::Note => Tone::Plain,
+    match class.code().map(|code| code.entry().severity) {
+        Some(Severity::Error) => Tone::Bad,
+        Some(Severity::Warning) => Tone::Warning,
+        Some(Severity::Note) | None => Tone::Plain,
     }
 }
 
@@ -177,7 +177,7 @@ fn is_number(cell: Option<&Cell>) -> bool {
 fn table_row(model: &Model, row: &Row, digits: Digits, escape: Escape) -> (Tone, Vec<String>) {
     let planned = model.points.get(row.point).and_then(|point| point.planned);
     let planned = planned.map_or_else(|| ABSENT.to_owned(), |planned| planned.to_string());
-    let only_missing = row.states.iter().all(|state| state.code == StateCode::Missing);
+    let only_missing = row.states.iter().all(|state| state.code == Code::Missing);
     let (tone, mark) = match &row.number {
         Some(_) if row.states.is_empty() => (Tone::Good, "✓"),
         Some(_) => (Tone::Warning, "!"),
@@ -215,36 +215,54 @@ pub(super) fn states_text(states: &[State], escape: Escape) -> String {
     let text = |state: &State| {
         let runs = state.runs.map_or_else(String::new, |runs| format!("{runs} "));
         let detail = state.detail.as_ref().map_or_else(String::new, |detail| format!(" ({})", escape(detail)));
-        format!("{runs}{}{detail}", state.code.words())
+        format!("{runs}{}{detail}", state.code.entry().words)
     };
     states.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn finding_part(model: &Model, finding: &Finding, escape: Escape) -> Part {
-    let Finding { class, code, point, repetitions, entries } = finding;
+    let Finding { class: _, code, detail, point, repetitions, entries, hint } = finding;
     let mut head: Vec<String> = Vec::new();
     head.extend(point.map(|index| point_label(model, index, escape)));
-    head.extend(code.as_ref().map(|code| match class {
-        Class::MixedIdentity | Class::StaleIdentity => format!("identity {}", escape(code)),
-        _ => escape(code),
-    }));
+    if !heading_says(finding) {
+        head.push(escape(code));
+    }
+    head.extend(detail.as_ref().map(|identity| format!("identity {}", escape(identity))));
     if !repetitions.is_empty() {
         head.push(repetitions_text(repetitions));
     }
     match entries.as_slice() {
-        [only] if head.is_empty() => Part::Item(entry_text(only, escape), Vec::new()),
-        _ if head.is_empty() => Part::Item("records of a run that has one already; not used".to_owned(), entry_texts(entries, escape)),
-        _ => Part::Item(head.join(": "), entry_texts(entries, escape)),
+        [only] if head.is_empty() => Part::Item(entry_text(only, hint.as_ref(), escape), Vec::new()),
+        _ => {
+            let head = if head.is_empty() { "records of a run that has one already; not used".to_owned() } else { head.join(": ") };
+            Part::Item(head, entries.iter().map(|entry| entry_text(entry, hint.as_ref(), escape)).collect())
+        }
     }
 }
 
-fn entry_texts(entries: &[Entry], escape: Escape) -> Vec<String> {
-    entries.iter().map(|entry| entry_text(entry, escape)).collect()
+/// Is its code the one that its heading stands for?
+fn heading_says(finding: &Finding) -> bool {
+    finding.class.code().is_some_and(|code| finding.code == Foreign::new(code.entry().code))
 }
 
-/// `path: message; hint: …`, as far as they are there.
-fn entry_text(entry: &Entry, escape: Escape) -> String {
+/// What to do about findings of one class: each hint once, with the code that it is for where the heading doesn't say it.
+fn hint_parts(findings: &[Finding], escape: Escape) -> Vec<Part> {
+    let mut hints: Vec<(&Foreign, &Foreign, bool)> = Vec::new();
+    for finding in findings {
+        if let Some(hint) = finding.hint.as_ref().filter(|hint| !hints.iter().any(|(code, seen, _)| *code == &finding.code && seen == hint)) {
+            hints.push((&finding.code, hint, heading_says(finding)));
+        }
+    }
+    let part = |(code, hint, said): (&Foreign, &Foreign, bool)| {
+        let code = if said { String::new() } else { format!(" ({})", escape(code)) };
+        Part::Hint(format!("hint{code}: {}", escape(hint)))
+    };
+    hints.into_iter().map(part).collect()
+}
+
+/// `path: message; hint: …`, as far as they are there and not said of all.
+fn entry_text(entry: &Entry, common: Option<&Foreign>, escape: Escape) -> String {
     let texts: Vec<String> = [&entry.path, &entry.message].into_iter().flatten().map(escape).collect();
-    let hint = entry.hint.as_ref().map_or_else(String::new, |hint| format!("; hint: {}", escape(hint)));
+    let hint = entry.hint.as_ref().filter(|hint| Some(*hint) != common).map_or_else(String::new, |hint| format!("; hint: {}", escape(hint)));
     format!("{}{hint}", texts.join(": "))
 }

@@ -21,7 +21,7 @@ pub fn markdown(model: &Model) -> String {
         match part {
             Part::Title(text) => out.push_str(&format!("# {text}\n")),
             Part::Section(text, _) => out.push_str(&format!("## {text}\n")),
-            Part::Line(text) | Part::Remark(text) => out.push_str(&format!("{text}\n")),
+            Part::Line(text) | Part::Remark(text) | Part::Hint(text) => out.push_str(&format!("{text}\n")),
             Part::Grid(grid) => out.push_str(&pipes(&grid)),
             Part::Item(head, lines) => {
                 out.push_str(&format!("- {head}\n"));

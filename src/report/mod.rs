@@ -32,7 +32,7 @@ pub use escape::Foreign;
 pub use input::{ReportInput, ReportOptions};
 pub use json::json;
 pub use markdown::markdown;
-pub use model::{Bounds, Class, Entry, Estimator, Finding, IssueCount, Model, Number, PointEntry, REPORT_VERSION, Row, State, StateCode, Table};
+pub use model::{Bounds, Class, Entry, Estimator, Finding, IssueCount, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table};
 pub use status::{Mark, MarkedRun, STATUS_VERSION, StatusMatrix, StatusRow};
 pub use terminal::terminal;
 

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     config::model::Better,
+    registry::Code,
     store::record::{Kind, Severity},
 };
 use indexmap::IndexMap;
@@ -138,75 +139,28 @@ impl Estimator {
 /// One thing to know about a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct State {
-    pub code: StateCode,
+    pub code: Code,
     /// How many runs it is about; `None` = the row as a whole.
     pub runs: Option<u32>,
     /// Reasons of failures; the identity's first digits.
     pub detail: Option<Foreign>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StateCode {
-    Failed,
-    Invalid,
-    DegradedLeftOut,
-    DegradedUsed,
-    Skipped,
-    Missing,
-    /// Runs that were ok and have no value of this metric.
-    WithoutValue,
-    Withheld,
-    MixedIdentity,
-    /// Runs of the point had different contents of one library mapped.
-    MixedLibraries,
-    StaleIdentity,
-    /// The point as a whole.
-    Orphan,
-    /// Repetitions beyond the plan.
-    OrphanLeftOut,
-    MixedEpochs,
-    /// The coefficient of variation of three or more run headlines is above 10 %.
-    SpreadHigh,
-    ArithmeticMean,
-}
-
-impl StateCode {
-    /// As read by people.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            StateCode::Failed => "failed",
-            StateCode::Invalid => "invalid left out",
-            StateCode::DegradedLeftOut => "degraded left out",
-            StateCode::DegradedUsed => "degraded used",
-            StateCode::Skipped => "skipped",
-            StateCode::Missing => "missing",
-            StateCode::WithoutValue => "without value",
-            StateCode::Withheld => "withheld",
-            StateCode::MixedIdentity => "mixed_identity",
-            StateCode::MixedLibraries => "mixed_libraries",
-            StateCode::StaleIdentity => "stale identity",
-            StateCode::Orphan => "orphan",
-            StateCode::OrphanLeftOut => "orphan left out",
-            StateCode::MixedEpochs => "mixed_epochs",
-            StateCode::SpreadHigh => "spread_high",
-            StateCode::ArithmeticMean => "arithmetic mean",
-        }
-    }
-}
-
 /// Something found, with the records that show it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     pub class: Class,
-    /// Reason of a failure or code of an issue.
-    pub code: Option<Foreign>,
+    /// Reason of a failure, or code of an issue or remark.
+    pub code: Foreign,
+    /// The identity's first digits.
+    pub detail: Option<Foreign>,
     /// Index into the points of the model.
     pub point: Option<usize>,
     /// Ascending.
     pub repetitions: Vec<u32>,
     pub entries: Vec<Entry>,
+    /// What to do: what all its records say, else what the registry says of the code; `None` for a code that it doesn't know.
+    pub hint: Option<Foreign>,
 }
 
 /// One record or file of a finding.
@@ -217,6 +171,7 @@ pub struct Entry {
     pub path: Option<Foreign>,
     /// The beginning of it.
     pub message: Option<Foreign>,
+    /// As it stands in the record.
     pub hint: Option<Foreign>,
 }
 
@@ -241,6 +196,24 @@ pub enum Class {
 }
 
 impl Class {
+    /// What its findings have in common; `None` for notes, of which each has a code of its own.
+    #[must_use]
+    pub fn code(self) -> Option<Code> {
+        match self {
+            Class::Failed => Some(Code::Failed),
+            Class::Invalid => Some(Code::Invalid),
+            Class::Degraded => Some(Code::DegradedLeftOut),
+            Class::Missing => Some(Code::Missing),
+            Class::Broken => Some(Code::BrokenFile),
+            Class::MixedIdentity => Some(Code::MixedIdentity),
+            Class::StaleIdentity => Some(Code::StaleIdentity),
+            Class::Orphan => Some(Code::Orphan),
+            Class::Duplicate => Some(Code::Duplicate),
+            Class::Skipped => Some(Code::Skipped),
+            Class::Note => None,
+        }
+    }
+
     /// The heading of its list.
     #[must_use]
     pub fn heading(self) -> &'static str {

@@ -11,6 +11,7 @@ use super::{
     layout::{ABSENT, Grid, Part, Tone, cell_text, constants_text, totals_lines},
     terminal,
 };
+use crate::registry::Code;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -224,16 +225,16 @@ impl StatusRow {
         }
         let orphans: Vec<u32> = self.runs.iter().filter(|run| run.orphan).map(|run| run.repetition).collect();
         if self.orphan {
-            texts.push("orphan".to_owned());
+            texts.push(Code::Orphan.entry().words.to_owned());
         } else if !orphans.is_empty() {
-            texts.push(format!("{} orphan", repetitions_text(&orphans)));
+            texts.push(format!("{} {}", repetitions_text(&orphans), Code::Orphan.entry().words));
         }
         let identity = self.identity.as_ref().map_or_else(String::new, |identity| format!(" ({})", short_identity(&identity.terminal()).terminal()));
         if self.mixed_identity {
-            texts.push(format!("mixed_identity{identity}"));
+            texts.push(format!("{}{identity}", Code::MixedIdentity.entry().words));
         }
         if self.stale {
-            texts.push(format!("stale identity{}", if self.mixed_identity { "" } else { &identity }));
+            texts.push(format!("{}{}", Code::StaleIdentity.entry().words, if self.mixed_identity { "" } else { &identity }));
         }
         if self.counts.earlier_attempts > 0 {
             let attempts = if self.counts.earlier_attempts == 1 { "attempt" } else { "attempts" };

@@ -46,6 +46,7 @@ pub(super) fn print(parts: &[Part], width: Option<usize>, color: bool) -> String
                     line(&mut out, &format!("    {text}"));
                 }
             }
+            Part::Hint(text) => line(&mut out, &format!("  {text}")),
         }
         after_grid = matches!(part, Part::Grid(_)) || (after_grid && matches!(part, Part::Line(_)));
     }

@@ -6,6 +6,7 @@ use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading};
 use crate::digest::hex;
 use crate::plan::identity::point_identity;
+use crate::registry::{Code, ColumnName};
 use crate::store::record::{
     BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Read,
     Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
@@ -158,6 +159,7 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
             (reason, format!("warm-up {}: {message}", index + 1))
         }
         Outcome::InputChanged => (Reason::Precondition, format!("a file changed before the run: {}", result.changed_inputs.join("; "))),
+        Outcome::Unmet { message } => (Reason::Precondition, message.clone()),
         Outcome::AgentError { message } => (Reason::Internal, message.clone()),
     };
     (Some(failure), Reading::default())
@@ -194,7 +196,7 @@ pub(super) fn compare_digest(reading: &mut Reading, rules: &ParseSpec, earlier: 
         digest.expected = Some(earlier.to_owned());
         if digest.value != earlier {
             let message = format!("the output's digest is {}, another repetition's is {earlier}", digest.value);
-            reading.issues.push(issue("output_differs", Severity::Error, message));
+            reading.issues.push(Issue::new(Code::OutputDiffers, message));
         }
     }
 }
@@ -211,7 +213,7 @@ pub(super) fn validity(status: Status, issues: &[Issue]) -> Validity {
 fn signal_failure(wait_status: i32, result: &RunResult, said: &dyn Fn(String) -> String) -> (Reason, String) {
     let signal = wait_status & 0x7f;
     let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
-    let kills = |s: &isotherm_wire::telemetry::Snapshot| s.value("oom_kills_count");
+    let kills = |s: &isotherm_wire::telemetry::Snapshot| s.value(ColumnName::OomKills.entry().name);
     let oom = matches!((kills(&result.before), kills(&result.after)), (Some(before), Some(after)) if after > before);
     if signal == 9 && oom {
         return (Reason::Oom, said("ended by the kernel, which was out of memory".into()));
@@ -223,38 +225,31 @@ fn wait_status(outcome: &Outcome) -> Option<i32> {
     match outcome {
         Outcome::Exited { wait_status } => Some(*wait_status),
         Outcome::TimedOut { wait_status } | Outcome::Cancelled { wait_status } | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
-        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::AgentError { .. } => None,
+        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::Unmet { .. } | Outcome::AgentError { .. } => None,
     }
-}
-
-fn issue(code: &str, severity: Severity, message: String) -> Issue {
-    Issue { code: code.into(), severity, message, subject: None, value: None, hint: None }
 }
 
 /// What went on around the run, whatever its outcome.
 fn issues_of(result: &RunResult) -> Vec<Issue> {
     let mut issues = Vec::new();
     for changed in &result.changed_inputs {
-        issues.push(issue("input_changed", Severity::Error, format!("a file of the run changed: {changed}")));
+        issues.push(Issue::new(Code::InputChanged, format!("a file of the run changed: {changed}")));
     }
     let suspended_ms = result.times.suspended_ns as f64 / 1e6;
     if suspended_ms > MOST_SUSPENDED_MS {
-        issues.push(issue("suspended", Severity::Error, format!("the machine was suspended for {suspended_ms:.0} ms during the run")));
+        issues.push(Issue::new(Code::Suspended, format!("the machine was suspended for {suspended_ms:.0} ms during the run")));
     }
     for survivor in &result.containment.survivors {
         let place = survivor.wchan.as_deref().unwrap_or("?");
-        issues.push(issue(
-            "unkillable_process",
-            Severity::Error,
-            format!("process {} could not be ended (state {}, in {place})", survivor.pid, survivor.state),
-        ));
+        issues
+            .push(Issue::new(Code::UnkillableProcess, format!("process {} could not be ended (state {}, in {place})", survivor.pid, survivor.state)));
     }
     let by_itself = matches!(result.outcome, Outcome::Exited { .. });
     if result.containment.ended > 0 && by_itself {
         let left = result.containment.ended;
         let were = if left == 1 { "process was" } else { "processes were" };
         let message = format!("{left} {were} still there after the run's own had ended, and had to be ended");
-        issues.push(issue("left_processes", Severity::Note, message));
+        issues.push(Issue::new(Code::LeftProcesses, message));
     }
     issues
 }

@@ -115,7 +115,7 @@ impl DeviceNight<'_, '_> {
             queries.insert(query.key.clone(), query);
         }
         for path in diff::libraries(&self.night.scan) {
-            for base in points.iter().map(|p| p.base.as_str()).collect::<BTreeSet<_>>() {
+            for base in points.iter().map(|p| &*p.base).collect::<BTreeSet<_>>() {
                 let query = files::library(&path, base);
                 queries.insert(query.key.clone(), query);
             }
@@ -157,7 +157,7 @@ impl DeviceNight<'_, '_> {
             engine: welcome.engine.clone(),
             files: inspected.files,
         };
-        Ok(self.night.learn(id, report)?)
+        self.night.learn(id, report).map_err(Stop::Fatal)
     }
 
     /// What an earlier controller left: sealed results are collected, a running job is waited for.
@@ -242,7 +242,7 @@ impl DeviceNight<'_, '_> {
         let point = &self.night.plan.points[job.slot.point];
         let Some(report) = self.night.reports.get(&self.device.id) else { return Ok(()) };
         let Some(manifest) = manifest::manifest(&self.night.constants, job, point, &report.files) else { return Ok(()) };
-        let spec = manifest::spec(point, &manifest, &report.files);
+        let spec = manifest::spec(point, &manifest, &report.files, &self.night.campaign.secrets);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
         let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };
@@ -376,7 +376,7 @@ fn finished(record: &Record, label: String, path: String) -> Event {
         reason: record.reason,
         message: record.message.clone(),
         validity: record.validity,
-        issues: record.issues.iter().map(|i| i.code.clone()).collect(),
+        issues: record.issues.iter().map(|i| i.code.to_string()).collect(),
         headline: record.metrics.iter().next().map(|(name, metric)| (name.clone(), metric.clone())),
         path,
     }))

@@ -13,6 +13,9 @@ pub enum Event {
         results: String,
         epoch: String,
         isotherm: String,
+        /// `--set`s of the command line.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        set: Vec<String>,
         jobs: usize,
     },
     /// The device answered; its keeper is there.

@@ -1,6 +1,7 @@
 //! The manifest: what a controller sends with a task, so that any controller can make the record from the spooled result alone.
 
 use crate::backend::{self, ParseSpec};
+use crate::config::model::Secret;
 use crate::plan::files::{self, Answers};
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
@@ -86,13 +87,13 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         model,
         files: files::ran(point, answers),
         settle_ms: point.settings.settle.as_millis() as u64,
-        base: point.base.clone(),
+        base: point.base.to_string(),
     })
 }
 
 /// What the agent is to execute.
 #[must_use]
-pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers) -> RunSpec {
+pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &IndexMap<String, Secret>) -> RunSpec {
     // The engine gets the model's path as found; a command gets its argv as written and starts in the base directory.
     let as_written = point.model.as_ref().map(|m| if m.path.starts_with(['/', '~']) { m.path.clone() } else { format!("{}/{}", point.base, m.path) });
     let model_path = manifest.model.as_ref().filter(|m| m.sha256.is_some()).map(|m| m.path.clone()).or(as_written);
@@ -109,7 +110,9 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers) -> RunSpec {
         grace_ms: GRACE_MS,
         sample_hz: point.settings.sample_hz,
         env: point.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>(),
-        cwd: point.base.clone(),
+        secrets: secrets.iter().map(|(name, secret)| (name.clone(), secret.expose().to_owned())).collect(),
+        cpus: point.cpus.clone(),
+        cwd: point.base.to_string(),
         watched,
     }
 }

@@ -12,7 +12,7 @@ use crate::device::{DeviceError, Happening, Session, has_local_agent};
 use crate::digest;
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
-use crate::plan::{JobState, Plan, PlannedJob, diff};
+use crate::plan::{JobState, Plan, PlanError, PlannedJob, diff};
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
 use crate::store::journal::Journal;
@@ -35,7 +35,13 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// What prevents the whole campaign; a device or a job that fails is in the summary.
 pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut dyn FnMut(&Event)) -> Result<Summary, RunError> {
-    let plan = expand::expand(campaign)?;
+    let dir = parent.join(&campaign.name);
+    let reports = stored_reports(&dir, campaign);
+    // What a device said long ago may leave out everything: it is asked again.
+    let plan = match expand::expand(campaign, &reports) {
+        Err(PlanError::Empty { dropped: 1.., .. }) if !reports.is_empty() => expand::expand(campaign, &BTreeMap::new())?,
+        plan => plan?,
+    };
     options.filter.check(&plan)?;
     if let Some(device) = &options.device {
         Filter::parse(&[format!("device={device}")])?.check(&plan)?;
@@ -55,7 +61,9 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     let journal = Journal::open(&results.dir)?;
     durable::write(&results.dir.join("campaign.yaml"), campaign.source.as_bytes(), Existing::Replace)?;
     let scan = index::scan(&results.dir)?;
-    let reports = stored_reports(&results.dir, campaign);
+    for (n, (_, text)) in campaign.used.iter().enumerate() {
+        durable::write(&results.dir.join(format!("campaign.used.{}.yaml", n + 1)), text.as_bytes(), Existing::Replace)?;
+    }
     let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
     let constants = Constants {
         results_id: results.id.results_id.clone(),
@@ -109,7 +117,7 @@ pub fn stored_reports(results: &Path, campaign: &Campaign) -> BTreeMap<String, D
 
 /// Everything of one invocation.
 pub(super) struct Night<'a> {
-    campaign: &'a Campaign,
+    pub(super) campaign: &'a Campaign,
     pub(super) plan: Plan,
     pub(super) results: Results,
     pub(super) options: &'a Options,
@@ -195,11 +203,13 @@ impl<'a> Night<'a> {
             results: self.results.dir.display().to_string(),
             epoch: self.constants.epoch.clone(),
             isotherm: env!("CARGO_PKG_VERSION").into(),
+            set: self.campaign.set.clone(),
             jobs: self.plan.points.iter().map(|p| p.settings.repetitions as usize).sum(),
         };
         self.emit(event);
         self.write_plan()?;
-        let used: BTreeSet<&str> = self.plan.points.iter().map(|p| p.ids.device.as_str()).collect();
+        // Not the devices of the plan's points: what a device says now may bring in points that `when` has left out.
+        let used: BTreeSet<&str> = self.campaign.blocks.iter().flat_map(|block| &block.devices).map(String::as_str).collect();
         let chosen = |id: &String| used.contains(id.as_str()) && self.options.device.as_ref().is_none_or(|d| d == id);
         let devices: Vec<String> = self.campaign.devices.keys().filter(|id| chosen(id)).cloned().collect();
         let mut fatal = None;
@@ -246,11 +256,14 @@ impl<'a> Night<'a> {
     }
 
     /// What a device said of itself and of the campaign's files.
-    pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), StoreError> {
+    pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), RunError> {
         self.reports.insert(id.to_owned(), report);
+        if self.campaign.blocks.iter().any(|block| block.when.is_some()) {
+            self.plan = expand::expand(self.campaign, &self.reports)?;
+        }
         self.identities = identity::of_points(&self.plan.points, &self.reports);
         self.write_report(id)?;
-        self.write_plan()
+        Ok(self.write_plan()?)
     }
 
     /// Move records away that a newer one replaces.

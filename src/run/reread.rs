@@ -3,6 +3,7 @@
 use super::assemble;
 use crate::backend::output::{self, RawOutput};
 use crate::backend::{ParseSpec, READ_ISSUES};
+use crate::registry::Code;
 use crate::store::record::{Issue, Metric, Read, Record, Sidecar, Status};
 use crate::store::sidecar;
 use serde::Serialize;
@@ -63,7 +64,10 @@ pub fn reread(old: &Record, rules: &ParseSpec, dir: &Path, earlier: Option<&str>
 
     let mut issues = std::mem::take(&mut reading.issues);
     // Without the window's place on the clock whether the engine's lay in it can't be judged again.
-    let judged_again = |issue: &Issue| READ_ISSUES.contains(&issue.code.as_str()) && (issue.code != "window_outside_run" || output.window.is_some());
+    let judged_again = |issue: &Issue| {
+        let code = Code::of(issue.code.as_str()).filter(|code| READ_ISSUES.contains(code));
+        code.is_some_and(|code| code != Code::WindowOutsideRun || output.window.is_some())
+    };
     issues.extend(old.issues.iter().filter(|issue| !judged_again(issue)).cloned());
     let mut new = old.clone();
     new.status = if failure.is_some() { Status::Failed } else { Status::Ok };

@@ -64,7 +64,7 @@ matrix:
 "
         );
         let campaign = crate::config::parse(&text, Path::new("/c/x.yaml")).unwrap();
-        crate::plan::expand::expand(&campaign).unwrap().points
+        crate::plan::expand::expand(&campaign, &std::collections::BTreeMap::new()).unwrap().points
     }
 
     fn told(order: &str, repetitions: u32) -> Vec<(usize, u32)> {

@@ -2,7 +2,9 @@
 
 pub mod durable;
 pub mod index;
+pub mod issue;
 pub mod journal;
+pub mod outcome;
 pub mod plan_file;
 mod provenance;
 pub mod record;

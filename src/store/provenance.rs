@@ -31,8 +31,18 @@ pub struct ReadAgain {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ParseSpec {
-    Builtin { expected_digest: Option<String> },
-    Command { metrics: IndexMap<String, MetricRule>, success: Success },
+    /// The output of the engine inside the agent.
+    Builtin {
+        /// What the model must answer; `None` = nothing is declared.
+        expected_digest: Option<String>,
+    },
+    /// The output of any program.
+    Command {
+        /// name → rule of the campaign.
+        metrics: IndexMap<String, MetricRule>,
+        /// When an invocation counts as done well.
+        success: Success,
+    },
 }
 
 /// What a copy for others differs in from the record that it was made of.

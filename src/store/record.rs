@@ -1,5 +1,7 @@
 //! The record: one JSON document per run, interpretable without the campaign file, the controller's log or the device.
 
+pub use super::issue::{Issue, Severity};
+pub use super::outcome::{Kind, Reason, Status, Validity};
 pub use super::provenance::{ExportNote, Exported, ParseSpec, Read, ReadAgain, Replaced};
 
 use crate::config::model::{AxisValue, Better};
@@ -22,16 +24,21 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
+    /// Version of this layout; a newer one is refused by its number.
     pub schema_version: u32,
     pub ids: Ids,
+    /// What became of the run.
     pub status: Status,
-    /// `None` if and only if the status is `ok`.
+    /// Why it is not `ok`; `None` if and only if it is.
     pub reason: Option<Reason>,
     /// What happened, in the words of the tool or the operating system where they have any; `None` for `ok`.
     pub message: Option<String>,
+    /// Whether its numbers may be used.
     pub validity: Validity,
+    /// Coded remarks, in the order in which they were found.
     pub issues: Vec<Issue>,
     pub time: Time,
+    /// Where it ran.
     pub device: DeviceBlock,
     /// As the campaign asked: threads, warm-up, rounds, iterations …
     pub requested: IndexMap<String, Value>,
@@ -39,18 +46,21 @@ pub struct Record {
     pub resolved: IndexMap<String, Value>,
     /// As executed, where it can be told.
     pub executed: IndexMap<String, Value>,
+    /// What ran it, and the files that took part.
     pub backend: BackendBlock,
+    /// What was computed, and on what.
     pub workload: Workload,
     /// Steps before the run, in order; without `settle`.
     pub prepare: Vec<PrepareStep>,
+    /// The wait before the run.
     pub settle: Settle,
     pub context: Context,
-    /// name → value with what it means. A failed run has none, or such as could still be read.
+    /// Name → value with what it means. A failed run has none, or such as could still be read.
     pub metrics: IndexMap<String, Metric>,
     /// Raw times by phase and round; `None` where the backend has no iterations.
     pub iterations: Option<Iterations>,
     pub samples: Samples,
-    /// `None` where the run never reached the device.
+    /// What observing cost; `None` where the run left no result.
     pub observer: Option<Observer>,
     pub raw: Raw,
     /// How `raw` was read. `None` where nothing was read, because the workload did not end by itself, and in records of an isotherm that
@@ -60,6 +70,7 @@ pub struct Record {
     /// In a copy made by `isotherm export`: what was replaced in it. `None` everywhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exported: Option<Exported>,
+    /// Who wrote this record and executed the run.
     pub producer: Producer,
 }
 
@@ -77,22 +88,27 @@ impl Record {
 pub struct Ids {
     /// UUIDv7.
     pub run_id: String,
+    /// The job that this run is an attempt at: the same for the same point and repetition.
     pub job_id: String,
     /// sha256 (hex) over the canonical JSON of `identity`.
     pub point_identity: String,
     pub identity: Identity,
+    /// Name of the campaign.
     pub campaign: String,
+    /// UUID of the results directory that it was made for.
     pub results_id: String,
+    /// The point by its names.
     pub point: PointIds,
     pub kind: Kind,
-    /// From 0.
+    /// Which repetition of the point, from 0.
     pub repetition: u32,
-    /// From 0; a retry of the same job counts on.
+    /// Which run of its job, from 0: a repeated job counts on.
     pub attempt: u32,
     /// UUID of the invocation of `run`.
     pub epoch: String,
-    /// Turn through the arms of its group, and place in the night's schedule, both from 0.
+    /// Turn through the arms of its group, from 0.
     pub pass: u32,
+    /// Place in the night's schedule, from 0.
     pub position: u32,
     /// sha256 (hex) of the campaign file's text.
     pub campaign_sha256: String,
@@ -102,6 +118,7 @@ pub struct Ids {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
+    /// Version of what is hashed, and how.
     pub identity_version: u32,
     /// Known from the campaign file alone.
     pub spec: Value,
@@ -109,141 +126,18 @@ pub struct Identity {
     pub facts: Value,
 }
 
+/// A point by its names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PointIds {
+    /// Id of the device in the campaign.
     pub device: String,
+    /// Name of the backend.
     pub backend: String,
     /// Every axis and constant of the point with its type: `model`, `threads`, params by name, `env.NAME`.
     pub axes: IndexMap<String, AxisValue>,
     /// Directory name of the point, for people; never parsed.
     pub slug: String,
-}
-
-/// What the run was allowed to disturb.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    Timing,
-}
-
-impl Kind {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Timing => "timing",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    Ok,
-    Failed,
-    Skipped,
-}
-
-impl Status {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Ok => "ok",
-            Status::Failed => "failed",
-            Status::Skipped => "skipped",
-        }
-    }
-}
-
-/// Why a run is not `ok`: a closed set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    Oom,
-    Timeout,
-    ExitCode,
-    Signal,
-    Transport,
-    Parse,
-    MemoryThrash,
-    ThermalStop,
-    Precondition,
-    CapabilityAbsent,
-    ModelMissing,
-    Spawn,
-    Interrupted,
-    DeviceLost,
-    Dominated,
-    Internal,
-}
-
-impl Reason {
-    /// The word as it stands in a record.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::Oom => "oom",
-            Reason::Timeout => "timeout",
-            Reason::ExitCode => "exit_code",
-            Reason::Signal => "signal",
-            Reason::Transport => "transport",
-            Reason::Parse => "parse",
-            Reason::MemoryThrash => "memory_thrash",
-            Reason::ThermalStop => "thermal_stop",
-            Reason::Precondition => "precondition",
-            Reason::CapabilityAbsent => "capability_absent",
-            Reason::ModelMissing => "model_missing",
-            Reason::Spawn => "spawn",
-            Reason::Interrupted => "interrupted",
-            Reason::DeviceLost => "device_lost",
-            Reason::Dominated => "dominated",
-            Reason::Internal => "internal",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Validity {
-    Valid,
-    /// A warning stands in `issues`.
-    Degraded,
-    /// An error stands in `issues`, or the run is not `ok`.
-    Invalid,
-}
-
-impl Validity {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Validity::Valid => "valid",
-            Validity::Degraded => "degraded",
-            Validity::Invalid => "invalid",
-        }
-    }
-}
-
-/// A coded remark.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Issue {
-    pub code: String,
-    pub severity: Severity,
-    pub message: String,
-    /// What it is about: a path, a metric, a sensor.
-    pub subject: Option<String>,
-    pub value: Option<Value>,
-    pub hint: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    Note,
-    /// Degrades.
-    Warning,
-    /// Invalidates.
-    Error,
 }
 
 /// Labels in wall time; durations on the device's monotonic clock. `None` = that phase was not reached.
@@ -252,35 +146,47 @@ pub enum Severity {
 pub struct Time {
     /// RFC 3339, the device's clock.
     pub start_utc: Option<String>,
+    /// Likewise.
     pub end_utc: Option<String>,
+    /// The wait before the run.
     pub settle_ms: Option<f64>,
+    /// Loading the model, where the tool tells; inside of `measure_ms`.
     pub load_ms: Option<f64>,
+    /// Warm-up: inferences inside of `measure_ms`, or whole invocations before it.
     pub warmup_ms: Option<f64>,
     /// Spawn to exit of the measured invocation.
     pub measure_ms: Option<f64>,
     /// Exit of the measured invocation until no process of the run was left.
     pub drain_ms: Option<f64>,
+    /// Time for which the machine slept: growth of BOOTTIME − MONOTONIC.
     pub suspended_ms: Option<f64>,
-    /// Spawn and exit of the measured invocation on the clock of `samples`: CLOCK_MONOTONIC of the device, ns.
+    /// Spawn of the measured invocation on the clock of `samples`: CLOCK_MONOTONIC of the device, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawn_monotonic_ns: Option<u64>,
+    /// Exit of the measured invocation on the same clock, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_monotonic_ns: Option<u64>,
 }
 
+/// The device of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceBlock {
+    /// As in the campaign.
     pub id: String,
+    /// How it was reached: `local`.
     pub transport: String,
-    /// `hostname` is replaced by its HMAC under the salt of the results directory.
+    /// The machine; its `hostname` is replaced by the HMAC of it under the salt of the results directory.
     pub machine: Option<Machine>,
+    /// How the run was contained and ended; `None` where it left no result.
     pub containment: Option<Containment>,
 }
 
+/// What ran a point, as executed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackendBlock {
+    /// `builtin` or `command`.
     pub name: String,
     /// `builtin`: engine and version.
     pub version: Option<String>,
@@ -294,62 +200,91 @@ pub struct BackendBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RanFile {
+    /// What it was to the run.
     pub role: RanRole,
     /// As named in the campaign; for a library its path on the device.
     pub name: String,
+    /// The file by content.
     pub file: FileFact,
 }
 
+/// What a file was to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RanRole {
+    /// `argv[0]`.
     Program,
+    /// Of a program that begins with `#!`.
     Interpreter,
+    /// An argument that is a file.
     Argument,
+    /// Named under `inputs`.
     Input,
+    /// Mapped from outside the system directories.
     Library,
 }
 
+/// What was computed, and on what.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
+    /// The model; `None` for a point without one.
     pub model: Option<ModelBlock>,
+    /// Tensors that went in, where the backend knows them.
     pub inputs: Vec<TensorFact>,
+    /// Tensors that came out, likewise.
     pub outputs: Vec<TensorFact>,
+    /// Digest of the answer; `None` where nothing is digested.
     pub output_digest: Option<OutputDigest>,
 }
 
+/// The model of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelBlock {
+    /// As in the campaign.
     pub id: String,
+    /// Where it was on the device.
     pub path: String,
+    /// Of its content, hex; `None` if it was missing or no regular file.
     pub sha256: Option<String>,
+    /// Its size; `None` likewise.
     pub bytes: Option<u64>,
+    /// As declared; for people.
     pub quantization: Option<String>,
+    /// As declared; for people.
     pub tags: IndexMap<String, String>,
 }
 
+/// A digest of the answer, and what it was compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutputDigest {
     /// sha256, hex.
     pub value: String,
+    /// How it was made: `top8_last_axis_v1` of `builtin`, `picked_json_v1` of `command`.
     pub method: String,
     /// What the campaign or an earlier repetition says it must be; `None` = nothing to compare with.
     pub expected: Option<String>,
 }
 
+/// Something done to the device before the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrepareStep {
+    /// Its name.
     pub step: String,
+    /// `done`, `skipped`, `unsupported`, `denied` or `failed`.
     pub outcome: String,
+    /// What was found.
     pub before: Option<Value>,
+    /// What was left.
     pub after: Option<Value>,
+    /// How long it took.
     pub duration_ms: f64,
 }
 
+/// The wait before the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settle {
@@ -363,20 +298,29 @@ pub struct Settle {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
+    /// Every telemetry source once, ahead of the run.
     pub before: Option<Snapshot>,
-    /// metric → summary over the samples between spawn and exit.
+    /// Column of telemetry → summary over the samples between spawn and exit.
     pub during: BTreeMap<String, DuringSummary>,
+    /// Every telemetry source once, after it; what is absent says why.
     pub after: Option<Snapshot>,
+    /// What the run used as a whole.
     pub usage: Option<Usage>,
 }
 
+/// One column of telemetry between spawn and exit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DuringSummary {
+    /// The column's unit.
     pub unit: String,
+    /// Samples in it.
     pub n: u32,
+    /// Their mean; of a counter without meaning.
     pub mean: f64,
+    /// The smallest.
     pub min: f64,
+    /// The largest.
     pub max: f64,
     /// Last − first, for counters.
     pub delta: f64,
@@ -388,13 +332,17 @@ pub struct DuringSummary {
 pub struct Metric {
     /// The run's headline; `None` with an `omitted_reason`.
     pub value: Option<f64>,
+    /// Its unit.
     pub unit: String,
+    /// Which direction is better.
     pub better: Better,
     /// Samples behind it.
     pub n: u32,
+    /// How the samples lie; `None` without any.
     pub spread: Option<Spread>,
     /// Definition id, e.g. `inference.wall.v1`.
     pub definition: String,
+    /// Why there is no value.
     pub omitted_reason: Option<String>,
     /// The samples themselves, where the tool gave an array or several matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -410,12 +358,17 @@ pub struct Metric {
 pub struct Spread {
     /// Coefficient of variation (ddof 1) of what the headline is the median of; `None` with fewer than two or a mean of 0.
     pub cov_pct: Option<f64>,
+    /// The smallest, in the metric's unit like all that follow.
     pub min: f64,
+    /// The largest.
     pub max: f64,
+    /// Arithmetic mean.
     pub mean: f64,
     /// ddof 1; `None` with one sample.
     pub sd: Option<f64>,
+    /// First quartile (type 7 of Hyndman and Fan).
     pub q1: f64,
+    /// Third quartile.
     pub q3: f64,
 }
 
@@ -423,11 +376,13 @@ pub struct Spread {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Iterations {
+    /// Of the warm-up, in order.
     pub warmup_ns: Vec<u64>,
     /// One list per round, in order.
     pub rounds_ns: Vec<Vec<u64>>,
-    /// Start of the first and end of the last timed iteration, CLOCK_MONOTONIC of the device.
+    /// Start of the first timed iteration, CLOCK_MONOTONIC of the device.
     pub window_start_ns: u64,
+    /// End of the last one, likewise.
     pub window_end_ns: u64,
 }
 
@@ -435,10 +390,13 @@ pub struct Iterations {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Samples {
+    /// All of it.
     Inline(Series),
     /// CSV, `monotonic_ns` and then these columns in this order; an empty field = that read failed.
     Sidecar {
+        /// The file.
         file: Sidecar,
+        /// What its columns are, after the first.
         columns: Vec<SampledColumn>,
     },
 }
@@ -447,8 +405,11 @@ pub enum Samples {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SampledColumn {
+    /// The column's name.
     pub metric: String,
+    /// Its unit.
     pub unit: String,
+    /// Path of the file it was read from.
     pub source: String,
 }
 
@@ -458,6 +419,7 @@ pub struct SampledColumn {
 pub struct Sidecar {
     /// Bare file name in the record's directory.
     pub name: String,
+    /// Size of the file as stored.
     pub bytes: u64,
     /// Of the file as stored, hex.
     pub sha256: String,
@@ -471,18 +433,25 @@ pub struct Sidecar {
 pub struct Raw {
     /// As of `waitpid(2)`; `None` where nothing was waited for.
     pub wait_status: Option<i32>,
+    /// Standard output of the measured invocation.
     pub stdout: RawStream,
+    /// Its standard error.
     pub stderr: RawStream,
     /// Files collected by name.
     pub files: BTreeMap<String, RawStream>,
+    /// Warm-up invocations, in order.
     pub warmup: Vec<RawInvocation>,
 }
 
+/// What a warm-up invocation printed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawInvocation {
+    /// As of `waitpid(2)`; `None` where it was ended by its time-out.
     pub wait_status: Option<i32>,
+    /// Its standard output.
     pub stdout: RawStream,
+    /// Its standard error.
     pub stderr: RawStream,
 }
 
@@ -490,6 +459,7 @@ pub struct RawInvocation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawStream {
+    /// Length of the whole stream.
     pub bytes: u64,
     /// Over the whole stream, hex.
     pub sha256: String,
@@ -505,9 +475,12 @@ pub struct RawStream {
     pub absent: Option<String>,
 }
 
+/// Who made the record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Producer {
+    /// Version of the controller that wrote the record.
     pub isotherm: String,
+    /// The agent that executed the run; `None` where it left no result.
     pub agent: Option<isotherm_wire::result::AgentFacts>,
 }

@@ -51,10 +51,25 @@ pub fn schema() -> serde_json::Value {
         let description = "sha256 (hex) of every byte of the file before this key.";
         properties.insert("seal".into(), serde_json::json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "description": description}));
     }
+    in_json_words(&mut schema);
     if let Some(required) = schema.get_mut("required").and_then(serde_json::Value::as_array_mut) {
         required.push("seal".into());
     }
     schema
+}
+
+/// The types' own words say `None`, as Rust does; the file says `null`.
+fn in_json_words(schema: &mut serde_json::Value) {
+    match schema {
+        serde_json::Value::Object(map) => {
+            if let Some(serde_json::Value::String(description)) = map.get_mut("description") {
+                *description = description.replace("`None`", "`null`");
+            }
+            map.values_mut().for_each(in_json_words);
+        }
+        serde_json::Value::Array(list) => list.iter_mut().for_each(in_json_words),
+        _ => {}
+    }
 }
 
 /// Check the seal and read the record.

@@ -337,3 +337,27 @@ fn a_directory_in_use_is_not_copied() {
     let held = export(&bench, &[]).expect(4);
     assert!(held.stderr().contains("is in use"), "{}", held.stderr());
 }
+
+#[test]
+fn files_that_the_campaign_uses_are_in_the_copy_and_searched_too() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "devices: { here: { local: {} } }", "use: [shared.yaml]");
+    bench.lab.write("shared.yaml", "# of tester\ndevices: { here: { local: {}, env: { WHERE: the-attic } } }\n");
+    bench.run(&[]).expect(0);
+    export(&bench, &[]).expect(0);
+    let shared = fs::read_to_string(bench.lab.path("out/campaign.used.1.yaml")).unwrap();
+    assert!(shared.contains("WHERE: \"<redacted>\""), "{shared}");
+    is_nowhere(&bench.lab.path("out"), "the-attic");
+    is_nowhere(&bench.lab.path("out"), "tester");
+}
+
+#[test]
+fn a_secret_stays_what_it_was_in_the_records() {
+    let bench = Bench::one("argv: [./bench.sh]\nenv: { TOKEN: '${secret:CI_TOKEN}' }");
+    bench.script("bench.sh", "echo \"got $TOKEN\"");
+    bench.lab.run_with(&["run", "c.yaml"], &[("CI_TOKEN", "correct-horse")]).expect(0);
+    export(&bench, &[]).expect(0);
+    is_nowhere(&bench.lab.path("out"), "correct-horse");
+    let (_, record) = records(&bench.lab.path("out")).remove(0);
+    assert_eq!(record.backend.executed.unwrap().env["TOKEN"], "<redacted>");
+}

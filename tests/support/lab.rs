@@ -107,6 +107,29 @@ impl Lab {
     }
 
     /// Start it, and let it go on.
+    /// With these variables in isotherm's environment.
+    pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Ran {
+        let mut command = self.isotherm(args);
+        command.envs(variables.iter().copied());
+        Ran(command.output().expect("isotherm starts"))
+    }
+
+    /// Every file of the lab: results, home, state, cache.
+    pub fn all_files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut dirs = vec![self.dir.path().to_owned()];
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+                    Ok(kind) if kind.is_file() => files.push(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        files
+    }
+
     pub fn start(&self, args: &[&str]) -> Child {
         self.isotherm(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("isotherm starts")
     }

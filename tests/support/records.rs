@@ -5,12 +5,12 @@ use isotherm::{
     store::{
         plan_file::{PLAN_VERSION, StoredPlan, StoredPoint},
         record::{
-            BackendBlock, Context, DeviceBlock, Identity, Ids, Issue, Kind, Metric, PointIds, Producer, Raw, RawStream, Reason, Record,
-            SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
+            BackendBlock, Context, DeviceBlock, Identity, Ids, Kind, Metric, PointIds, Producer, Raw, RawStream, Reason, Record, SCHEMA_VERSION,
+            Samples, Settle, Severity, Status, Time, Validity, Workload,
         },
     },
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// A point on device `here`, backend `builtin`.
 pub fn point(axes: &[(&str, AxisValue)]) -> PointIds {
@@ -129,7 +129,8 @@ impl Run {
 
     /// Also sets the validity that the severity calls for.
     pub fn issue(mut self, code: &str, severity: Severity, message: &str) -> Run {
-        let issue = Issue { code: code.into(), severity, message: message.into(), subject: None, value: None, hint: None };
+        // As read from a file: of any version, registered or not.
+        let issue = serde_json::from_value(json!({"code": code, "severity": severity, "message": message})).expect("an issue");
         self.record.issues.push(issue);
         match severity {
             Severity::Note => {}

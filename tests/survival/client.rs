@@ -62,6 +62,8 @@ pub fn hello(results_id: &str) -> Request {
 pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
     let argv = ["/bin/sh", "-c", script].map(String::from).to_vec();
     let spec = RunSpec {
+        secrets: Default::default(),
+        cpus: None,
         task: Task::Process(ProcessTask { argv, warmup: 0, collect: Vec::new() }),
         settle_ms: 0,
         timeout_ms: u64::MAX,

@@ -30,7 +30,7 @@ fn garbage_ends_its_own_connection_and_nothing_else() {
     let [this, _] = device.run_ids.each_ref().map(String::as_str);
     let (mut first, welcome) = device.session("a");
     assert!(welcome.keeper_is_new);
-    assert_eq!(first.ask(Request::Start(start(&device.lab, this, WAITS))), Reply::Started);
+    assert_eq!(first.ask(Request::Start(Box::new(start(&device.lab, this, WAITS)))), Reply::Started);
     executing(&device);
     let mut cut = b"\x00\x00\xff\xffJ{\"id\":".to_vec();
     cut.resize(40, b' ');
@@ -89,19 +89,19 @@ fn a_run_that_is_started_twice_runs_once_and_another_task_is_refused() {
     let [this, _] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
     let run = start(&device.lab, this, WAITS);
-    assert_eq!(client.ask(Request::Start(run.clone())), Reply::Started);
-    assert_eq!(client.ask(Request::Start(run.clone())), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(run.clone()))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(run.clone()))), Reply::Started);
     executing(&device);
     let differs = Failure::RunDiffers { run_id: id(this) };
-    assert_eq!(client.refused(Request::Start(start(&device.lab, this, "echo y >> count"))), differs);
+    assert_eq!(client.refused(Request::Start(Box::new(start(&device.lab, this, "echo y >> count")))), differs);
     // From another connection, too, which follows it then.
     let (mut second, _) = device.session("a");
-    assert_eq!(second.ask(Request::Start(run.clone())), Reply::Started);
+    assert_eq!(second.ask(Request::Start(Box::new(run.clone()))), Reply::Started);
     device.lab.write("go", "");
     assert_eq!(client.sealed(this), second.sealed(this));
     // And when it is over.
-    assert_eq!(client.ask(Request::Start(run)), Reply::Started);
-    assert_eq!(client.refused(Request::Start(start(&device.lab, this, "echo y >> count"))), differs);
+    assert_eq!(client.ask(Request::Start(Box::new(run))), Reply::Started);
+    assert_eq!(client.refused(Request::Start(Box::new(start(&device.lab, this, "echo y >> count")))), differs);
     assert_eq!(executions(&device), 1);
 }
 
@@ -110,10 +110,10 @@ fn while_a_run_executes_no_other_is_started_and_nothing_of_it_is_given_away() {
     let device = Device::new();
     let [this, other] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
-    assert_eq!(client.ask(Request::Start(start(&device.lab, this, WAITS))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, this, WAITS)))), Reply::Started);
     executing(&device);
     let busy = Failure::Busy { run_id: id(this) };
-    assert_eq!(client.refused(Request::Start(start(&device.lab, other, "true"))), busy);
+    assert_eq!(client.refused(Request::Start(Box::new(start(&device.lab, other, "true")))), busy);
     assert_eq!(client.refused(Request::End), busy);
     assert_eq!(client.refused(Request::Collect { run_id: id(this), offset: 0 }), Failure::NotSealed { run_id: id(this) });
     assert_eq!(client.refused(Request::Forget { run_id: id(this), sha256: String::new() }), Failure::NotSealed { run_id: id(this) });
@@ -125,7 +125,7 @@ fn while_a_run_executes_no_other_is_started_and_nothing_of_it_is_given_away() {
     assert_eq!(client.refused(Request::Attach { run_id: id(other) }), Failure::UnknownRun { run_id: id(other) });
     device.lab.write("go", "");
     client.sealed(this);
-    assert_eq!(client.ask(Request::Start(start(&device.lab, other, "true"))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, other, "true")))), Reply::Started);
     client.sealed(other);
 }
 
@@ -135,7 +135,7 @@ fn a_result_comes_in_pieces_from_any_offset_and_goes_when_its_digest_is_named() 
     let [this, _] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
     let script = "i=0; while [ $i -lt 20000 ]; do echo \"line $i of a long output\"; i=$((i+1)); done";
-    assert_eq!(client.ask(Request::Start(start(&device.lab, this, script))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, this, script)))), Reply::Started);
     let (bytes, sha256) = client.sealed(this);
     assert!(bytes > 2 * MAX_CHUNK_BYTES as u64);
     assert_eq!(client.ask(Request::Attach { run_id: id(this) }), Reply::Attached(RunState::Sealed { bytes, sha256: sha256.clone() }));
@@ -173,7 +173,7 @@ fn a_run_id_that_climbs_is_refused() {
     let (mut client, _) = device.session("a");
     device.lab.write("state/run.json", "{}");
     for run_id in ["../../../run", "..", ".", "", "/etc", "a/b", "a\0b", "01932f5e-0000-7000-8000-00000000000g", &"a".repeat(65)] {
-        let failure = client.refused(Request::Start(start(&device.lab, run_id, "echo x >> count")));
+        let failure = client.refused(Request::Start(Box::new(start(&device.lab, run_id, "echo x >> count"))));
         assert!(matches!(&failure, Failure::Other { message } if message.contains("not a run id")), "{run_id:?}: {failure:?}");
         let unknown = Failure::UnknownRun { run_id: id(run_id) };
         assert_eq!(client.refused(Request::Collect { run_id: id(run_id), offset: 0 }), unknown);
@@ -190,7 +190,7 @@ fn a_cancelled_run_is_sealed_as_such_and_cancelling_what_has_ended_is_no_error()
     let device = Device::new();
     let [this, other] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
-    assert_eq!(client.ask(Request::Start(start(&device.lab, this, &format!("echo before; {WAITS}")))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, this, &format!("echo before; {WAITS}"))))), Reply::Started);
     executing(&device);
     assert_eq!(client.ask(Request::Cancel { run_id: id(this) }), Reply::Cancelled);
     assert_eq!(client.ask(Request::Cancel { run_id: id(this) }), Reply::Cancelled);
@@ -202,7 +202,7 @@ fn a_cancelled_run_is_sealed_as_such_and_cancelling_what_has_ended_is_no_error()
     // Before its workload starts, too.
     let mut settles = start(&device.lab, other, "echo y >> count");
     settles.spec.settle_ms = u64::MAX;
-    assert_eq!(client.ask(Request::Start(settles)), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(settles))), Reply::Started);
     assert_eq!(client.ask(Request::Cancel { run_id: id(other) }), Reply::Cancelled);
     client.sealed(other);
     assert_eq!(executions(&device), 1);
@@ -258,9 +258,9 @@ fn a_client_that_does_not_read_delays_no_run() {
     // Many times what fits into all pipes and sockets on the way.
     let mut stopped = device.session("a").0;
     let big = start(&device.lab, this, "head -c 500000 /dev/zero | tr '\\0' x");
-    assert_eq!(client.ask(Request::Start(big)), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(big))), Reply::Started);
     client.sealed(this);
-    assert_eq!(client.ask(Request::Start(start(&device.lab, other, WAITS))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, other, WAITS)))), Reply::Started);
     assert!(matches!(stopped.ask(Request::Attach { run_id: id(other) }), Reply::Attached(RunState::Running { .. })));
     for _ in 0..40 {
         stopped.say(Request::Collect { run_id: id(this), offset: 0 });
@@ -278,7 +278,7 @@ fn a_run_without_a_result_and_without_a_keeper_is_lost_and_can_be_forgotten() {
     let [this, _] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
     let run = start(&device.lab, this, WAITS);
-    assert_eq!(client.ask(Request::Start(run.clone())), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(run.clone()))), Reply::Started);
     executing(&device);
     // SAFETY: plain integers.
     device.lab.pids_of(" keep --state-dir ").iter().for_each(|&pid| _ = unsafe { libc::kill(pid, libc::SIGKILL) });
@@ -288,7 +288,7 @@ fn a_run_without_a_result_and_without_a_keeper_is_lost_and_can_be_forgotten() {
     assert!(device.lab.pids_of("sleep").is_empty() && device.lab.pids_of("while").is_empty(), "nothing of it is left");
     assert!(matches!(client.ask(Request::Attach { run_id: id(this) }), Reply::Attached(RunState::Lost { .. })));
     // Starting it again does not start it again: a new attempt has a new id.
-    assert_eq!(client.ask(Request::Start(run)), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(run))), Reply::Started);
     assert!(matches!(client.ask(Request::Attach { run_id: id(this) }), Reply::Attached(RunState::Lost { .. })));
     assert!(matches!(client.refused(Request::Forget { run_id: id(this), sha256: "0".into() }), Failure::DigestDiffers { .. }));
     assert_eq!(client.ask(Request::Forget { run_id: id(this), sha256: String::new() }), Reply::Forgotten);
@@ -300,7 +300,7 @@ fn a_spool_entry_that_is_not_understood_stays_and_is_not_listed() {
     let device = Device::new();
     let [this, other] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
-    assert_eq!(client.ask(Request::Start(start(&device.lab, this, "true"))), Reply::Started);
+    assert_eq!(client.ask(Request::Start(Box::new(start(&device.lab, this, "true")))), Reply::Started);
     let (_, sha256) = client.sealed(this);
     let machine = fs::read_dir(device.lab.path("state/isotherm")).unwrap().next().unwrap().unwrap().path();
     let later = machine.join("spool").join(other);

@@ -164,7 +164,7 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
             let entry = |e: spool::Entry| SpoolEntry { state: run_state(keeper, &e.run.run_id), run_id: e.run.run_id, manifest: e.run.manifest };
             Ok(Reply::Listed(entries.into_iter().map(entry).collect()))
         }
-        Request::Start(start) => begin(keeper, client, start).map(|()| Reply::Started),
+        Request::Start(start) => begin(keeper, client, *start).map(|()| Reply::Started),
         Request::Attach { run_id } => {
             keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
             // First follow, then look: an end in between is told once at least.

@@ -2,15 +2,15 @@
 
 use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
-use crate::contain::{self, Deadline, Ended, Launch};
+use crate::contain::{self, Deadline, Ended, Keep, Launch};
 use crate::inspect::files::Stat;
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, sys};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, RunResult, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
-use isotherm_wire::task::{RunSpec, Task, WatchedFile};
-use std::collections::BTreeSet;
+use isotherm_wire::task::{RunSpec, Secrets, Task, WatchedFile};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -70,7 +70,12 @@ impl<'a> Run<'a> {
             argv: Vec::new(),
             env: environment(spec, &start.run_id, &scratch),
             cwd: dirs::expand_home(&spec.cwd).display().to_string(),
-            affinity: sys::affinity().map(|cpus| sys::cpu_list(&cpus)),
+            affinity: spec
+                .cpus
+                .clone()
+                .map(|cpus| cpus.iter().map(|&cpu| cpu as usize).collect())
+                .or_else(sys::affinity)
+                .map(|cpus| sys::cpu_list(&cpus)),
             nice: Some(sys::nice()),
         };
         let accepted_ns = sys::monotonic_ns();
@@ -105,6 +110,7 @@ impl<'a> Run<'a> {
         let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
         self.result.executed.argv.clone_from(&invocation.argv);
+        self.check_cpus()?;
         fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
         self.settle()?;
         self.result.changed_inputs = changed(&self.spec.watched);
@@ -115,10 +121,31 @@ impl<'a> Run<'a> {
         let stats: Vec<Option<Stat>> = invocation.collect.iter().map(|f| stat(&self.in_cwd(f)).ok()).collect();
         let outcome = self.measure(&invocation)?;
         for (asked, before) in invocation.collect.iter().zip(stats) {
-            let file = collect(&self.in_cwd(asked), before);
+            let file = collect(&self.in_cwd(asked), before, &self.spec.secrets);
             self.result.files.insert(asked.clone(), file);
         }
         Ok(outcome)
+    }
+
+    /// CPUs that the run asks for and this process may not use.
+    fn check_cpus(&self) -> Result<(), Outcome> {
+        let (Some(wanted), Some(allowed)) = (&self.spec.cpus, sys::affinity()) else { return Ok(()) };
+        let absent: Vec<usize> = wanted.iter().map(|&cpu| cpu as usize).filter(|cpu| !allowed.contains(cpu)).collect();
+        if absent.is_empty() {
+            return Ok(());
+        }
+        let message = format!("CPUs {} are not there or not allowed: the device allows {}", sys::cpu_list(&absent), sys::cpu_list(&allowed));
+        Err(Outcome::Unmet { message })
+    }
+
+    /// The environment with its secrets; only for the workload.
+    fn environment(&self) -> BTreeMap<String, String> {
+        let mut env = self.result.executed.env.clone();
+        for (name, secret) in &self.spec.secrets.0 {
+            let token = Secrets::token(name);
+            env.values_mut().filter(|value| value.contains(&token)).for_each(|value| *value = value.replace(&token, secret));
+        }
+        env
     }
 
     fn in_cwd(&self, path: &str) -> PathBuf {
@@ -206,12 +233,14 @@ impl<'a> Run<'a> {
         let cgroup = self.keeper.containment.cgroup.then(|| contain::make_cgroup(&self.start.run_id).ok()).flatten();
         let launch = Launch {
             argv: invocation.argv.clone(),
-            env: self.result.executed.env.clone(),
+            env: self.environment(),
             cwd: self.result.executed.cwd.clone(),
             stdin: invocation.stdin.clone(),
             grace_ms: self.spec.grace_ms,
             cgroup: cgroup.as_ref().map(|c| c.display().to_string()),
+            cpus: self.spec.cpus.clone(),
         };
+        let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
         let mut watcher = None;
         let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |init| {
@@ -272,7 +301,7 @@ fn stat(path: &Path) -> std::io::Result<Stat> {
 }
 
 /// A file the run was to write; the one from before the run doesn't count.
-fn collect(path: &Path, before: Option<Stat>) -> CollectedFile {
+fn collect(path: &Path, before: Option<Stat>, secrets: &Secrets) -> CollectedFile {
     match stat(path) {
         Err(e) => CollectedFile::Missing(e.to_string()),
         Ok(now) if Some(&now) == before.as_ref() => CollectedFile::NotWritten,
@@ -282,7 +311,7 @@ fn collect(path: &Path, before: Option<Stat>) -> CollectedFile {
                 if file.metadata()?.len() > MOST_COLLECTED_BYTES {
                     return Err(std::io::Error::other(format!("larger than {MOST_COLLECTED_BYTES} bytes")));
                 }
-                let mut capture = Capture::new(KEPT_BYTES);
+                let mut capture = Keep { bytes: KEPT_BYTES, secrets }.capture();
                 let mut chunk = vec![0; 64 << 10];
                 loop {
                     match file.read(&mut chunk)? {

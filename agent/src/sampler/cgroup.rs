@@ -2,6 +2,7 @@
 
 use super::{Definition, OpenFile, Source, definition};
 use crate::inspect::cgroup::Groups;
+use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
 pub struct Memory {
@@ -15,19 +16,19 @@ impl Memory {
             (Some(dir), _) => dir.join("memory.usage_in_bytes"),
             (None, Some(dir)) => dir.join("memory.current"),
             (None, None) => {
-                return Err((vec![definition("cgroup_memory_bytes", "bytes", Path::new(""))], "no cgroup mount with that controller".into()));
+                return Err((vec![definition(ColumnName::CgroupMemory, Path::new(""))], "no cgroup mount with that controller".into()));
             }
         };
         match OpenFile::open(&path, 64) {
             Ok(file) => Ok(Memory { path, file }),
-            Err(why) => Err((vec![definition("cgroup_memory_bytes", "bytes", &path)], why)),
+            Err(why) => Err((vec![definition(ColumnName::CgroupMemory, &path)], why)),
         }
     }
 }
 
 impl Source for Memory {
     fn definitions(&self) -> Vec<Definition> {
-        vec![definition("cgroup_memory_bytes", "bytes", &self.path)]
+        vec![definition(ColumnName::CgroupMemory, &self.path)]
     }
 
     fn read(&mut self, values: &mut [Option<f64>]) {
@@ -42,7 +43,7 @@ pub struct Throttling {
 }
 
 fn definitions(path: &Path) -> Vec<Definition> {
-    vec![definition("cgroup_throttled_count", "count", path), definition("cgroup_throttled_us", "us", path)]
+    vec![definition(ColumnName::CgroupThrottled, path), definition(ColumnName::CgroupThrottledTime, path)]
 }
 
 impl Throttling {

@@ -2,12 +2,13 @@
 
 use super::{Definition, OpenFile, Source, definition};
 use crate::inspect::machine::kib;
+use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
-const MEMORY: [&str; 5] = ["mem_available_bytes", "mem_free_bytes", "cached_bytes", "dirty_bytes", "swap_used_bytes"];
-/// Metric and its name in `/proc/vmstat`; counters since boot.
-const FAULTS: [(&str, &str); 4] =
-    [("swap_in_pages_count", "pswpin"), ("swap_out_pages_count", "pswpout"), ("major_faults_count", "pgmajfault"), ("oom_kills_count", "oom_kill")];
+const MEMORY: [ColumnName; 5] = [ColumnName::MemAvailable, ColumnName::MemFree, ColumnName::Cached, ColumnName::Dirty, ColumnName::SwapUsed];
+/// A column and its name in `/proc/vmstat`.
+const FAULTS: [(ColumnName, &str); 4] =
+    [(ColumnName::SwapIn, "pswpin"), (ColumnName::SwapOut, "pswpout"), (ColumnName::MajorFaults, "pgmajfault"), (ColumnName::OomKills, "oom_kill")];
 
 pub struct Meminfo {
     path: PathBuf,
@@ -15,7 +16,7 @@ pub struct Meminfo {
 }
 
 fn memory_definitions(path: &Path) -> Vec<Definition> {
-    MEMORY.iter().map(|metric| definition(metric, "bytes", path)).collect()
+    MEMORY.iter().map(|column| definition(*column, path)).collect()
 }
 
 impl Meminfo {
@@ -51,7 +52,7 @@ pub struct Vmstat {
 }
 
 fn fault_definitions(path: &Path) -> Vec<Definition> {
-    FAULTS.iter().map(|(metric, _)| definition(metric, "count", path)).collect()
+    FAULTS.iter().map(|(column, _)| definition(*column, path)).collect()
 }
 
 impl Vmstat {

@@ -8,6 +8,7 @@ mod pressure;
 mod stat;
 
 use crate::{inspect, sys};
+use isotherm_wire::columns::ColumnName;
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
 use std::fs::File;
 use std::io::Write;
@@ -19,8 +20,7 @@ use std::thread;
 /// One metric of a source.
 #[derive(Debug, Clone)]
 pub struct Definition {
-    pub metric: &'static str,
-    pub unit: &'static str,
+    pub column: ColumnName,
     pub source: String,
 }
 
@@ -82,8 +82,8 @@ impl Sources {
         let mut values = vec![None; self.definitions.len()];
         self.read(&mut values);
         let reading = |d: &Definition, value: Option<f64>, absent: Option<String>| Reading {
-            metric: d.metric.into(),
-            unit: d.unit.into(),
+            metric: d.column.entry().name.into(),
+            unit: d.column.entry().unit.symbol().into(),
             source: d.source.clone(),
             value,
             absent,
@@ -148,8 +148,8 @@ impl Sampler {
                 .iter()
                 .enumerate()
                 .map(|(i, d)| Column {
-                    metric: d.metric.into(),
-                    unit: d.unit.into(),
+                    metric: d.column.entry().name.into(),
+                    unit: d.column.entry().unit.symbol().into(),
                     source: d.source.clone(),
                     values: table.iter().skip(i).step_by(width.max(1)).copied().collect(),
                 })
@@ -193,8 +193,8 @@ impl OpenFile {
     }
 }
 
-fn definition(metric: &'static str, unit: &'static str, source: &Path) -> Definition {
-    Definition { metric, unit, source: source.display().to_string() }
+fn definition(column: ColumnName, source: &Path) -> Definition {
+    Definition { column, source: source.display().to_string() }
 }
 
 #[cfg(test)]
@@ -216,6 +216,19 @@ mod tests {
         let snapshot = Sources::open(dir.path()).snapshot();
         assert!(snapshot.readings.iter().any(|r| r.metric == "psi_cpu_some_us"));
         assert!(snapshot.readings.iter().all(|r| r.value.is_none() && r.absent.is_some()));
+    }
+
+    #[test]
+    fn every_column_of_the_table_is_read_or_said_to_be_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        for root in [Path::new("/"), dir.path()] {
+            let mut found: Vec<(String, String)> = Sources::open(root).snapshot().readings.into_iter().map(|r| (r.metric, r.unit)).collect();
+            let mut all: Vec<(String, String)> =
+                ColumnName::ALL.iter().map(|column| (column.entry().name.into(), column.entry().unit.symbol().into())).collect();
+            found.sort();
+            all.sort();
+            assert_eq!(found, all);
+        }
     }
 
     #[test]

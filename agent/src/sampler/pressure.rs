@@ -1,33 +1,34 @@
 //! `/proc/pressure`: time that tasks stood waiting for a resource, microseconds since boot.
 
 use super::{Definition, OpenFile, Source, definition};
+use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
 pub struct Pressure {
     path: PathBuf,
     file: OpenFile,
-    metrics: [&'static str; 2],
+    columns: [ColumnName; 2],
 }
 
 impl Pressure {
     /// `resource` is `cpu`, `memory` or `io`. `some`: at least one task waits; `full`: all of them (0 for cpu by definition).
     pub fn open(root: &Path, resource: &str) -> Result<Pressure, (Vec<Definition>, String)> {
         let path = root.join("proc/pressure").join(resource);
-        let metrics = match resource {
-            "cpu" => ["psi_cpu_some_us", "psi_cpu_full_us"],
-            "memory" => ["psi_memory_some_us", "psi_memory_full_us"],
-            _ => ["psi_io_some_us", "psi_io_full_us"],
+        let columns = match resource {
+            "cpu" => [ColumnName::PsiCpuSome, ColumnName::PsiCpuFull],
+            "memory" => [ColumnName::PsiMemorySome, ColumnName::PsiMemoryFull],
+            _ => [ColumnName::PsiIoSome, ColumnName::PsiIoFull],
         };
         match OpenFile::open(&path, 256) {
-            Ok(file) => Ok(Pressure { path, file, metrics }),
-            Err(why) => Err((metrics.iter().map(|m| definition(m, "us", &path)).collect(), why)),
+            Ok(file) => Ok(Pressure { path, file, columns }),
+            Err(why) => Err((columns.iter().map(|column| definition(*column, &path)).collect(), why)),
         }
     }
 }
 
 impl Source for Pressure {
     fn definitions(&self) -> Vec<Definition> {
-        self.metrics.iter().map(|m| definition(m, "us", &self.path)).collect()
+        self.columns.iter().map(|column| definition(*column, &self.path)).collect()
     }
 
     fn read(&mut self, values: &mut [Option<f64>]) {

@@ -1,6 +1,7 @@
 //! `/proc/stat` and `/proc/loadavg`: CPU time of the machine, context switches, interrupts, load.
 
 use super::{Definition, OpenFile, Source, definition};
+use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
 pub struct Stat {
@@ -10,16 +11,8 @@ pub struct Stat {
 }
 
 fn definitions(path: &Path) -> Vec<Definition> {
-    vec![
-        // user + nice + system + irq + softirq; guest time is part of user already. Counters since boot.
-        definition("cpu_busy_s", "s", path),
-        // idle + iowait.
-        definition("cpu_idle_s", "s", path),
-        definition("cpu_steal_s", "s", path),
-        definition("context_switches_count", "count", path),
-        definition("interrupts_count", "count", path),
-        definition("procs_running_count", "count", path),
-    ]
+    use ColumnName::{ContextSwitches, CpuBusy, CpuIdle, CpuSteal, Interrupts, ProcsRunning};
+    [CpuBusy, CpuIdle, CpuSteal, ContextSwitches, Interrupts, ProcsRunning].map(|column| definition(column, path)).to_vec()
 }
 
 impl Stat {
@@ -75,14 +68,14 @@ impl LoadAverage {
         let path = root.join("proc/loadavg");
         match OpenFile::open(&path, 128) {
             Ok(file) => Ok(LoadAverage { path, file }),
-            Err(why) => Err((vec![definition("load_1min", "1", &path)], why)),
+            Err(why) => Err((vec![definition(ColumnName::Load, &path)], why)),
         }
     }
 }
 
 impl Source for LoadAverage {
     fn definitions(&self) -> Vec<Definition> {
-        vec![definition("load_1min", "1", &self.path)]
+        vec![definition(ColumnName::Load, &self.path)]
     }
 
     fn read(&mut self, values: &mut [Option<f64>]) {

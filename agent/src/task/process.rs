@@ -70,7 +70,18 @@ mod tests {
     fn the_environment_is_empty_but_for_what_is_declared() {
         let task = Task::Process(ProcessTask { argv: vec!["x".into()], warmup: 0, collect: vec![] });
         let env = [("PATH".to_owned(), "/opt".to_owned()), ("ISOTHERM_RUN_ID".to_owned(), "other".to_owned())].into();
-        let spec = RunSpec { task, settle_ms: 0, timeout_ms: 1, grace_ms: 1, sample_hz: 1.0, env, cwd: "/".into(), watched: vec![] };
+        let spec = RunSpec {
+            task,
+            settle_ms: 0,
+            timeout_ms: 1,
+            grace_ms: 1,
+            sample_hz: 1.0,
+            env,
+            secrets: Default::default(),
+            cpus: None,
+            cwd: "/".into(),
+            watched: vec![],
+        };
         let env = environment(&spec, "0192", Path::new("/scratch"));
         let names: Vec<&str> = env.keys().map(String::as_str).collect();
         assert_eq!(names, ["HOME", "ISOTHERM_RUN_ID", "LANG", "PATH", "TMPDIR", "USER"]);

@@ -55,8 +55,11 @@ pub enum FileAnswer {
 pub struct FileFact {
     /// Absolute path, links resolved.
     pub path: String,
+    /// Size.
     pub bytes: u64,
+    /// Time of the last change of its content, nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// Inode number.
     pub inode: u64,
     /// Hex.
     pub sha256: String,
@@ -77,34 +80,49 @@ pub struct Inspected {
 pub struct Machine {
     /// First 12 hex digits of sha256 over machine-id, board serial or DMI uuid, and host name.
     pub machine_key: String,
+    /// The kernel's id of this boot.
     pub boot_id: Option<String>,
+    /// Name of the machine.
     pub hostname: String,
     /// `/sys/firmware/devicetree/base/model`, else DMI vendor and product.
     pub board_model: Option<String>,
+    /// As in `/proc/cpuinfo`; on Arm, where the kernel gives no name, implementer and part.
     pub cpu_model: Option<String>,
     /// ISA features that select inference kernels (avx2, avx512f, asimd, …), sorted.
     pub cpu_features: Vec<String>,
     /// As the kernel names it: `x86_64`, `aarch64`, …
     pub arch: String,
+    /// CPUs that are present, threads of one core counted apart.
     pub logical_cpus: u32,
+    /// CPUs that are switched on.
     pub online_cpus: Option<u32>,
+    /// Cores, threads of one core counted once.
     pub physical_cores: Option<u32>,
+    /// NUMA nodes that are online.
     pub numa_nodes: Option<u32>,
+    /// Whether cores run several threads at once.
     pub smt_active: Option<bool>,
+    /// `MemTotal`: memory that the kernel has to give.
     pub ram_bytes: Option<u64>,
+    /// `SwapTotal`.
     pub swap_bytes: Option<u64>,
     /// `PRETTY_NAME` of os-release.
     pub os: Option<String>,
-    /// `uname -r` and `-v`.
+    /// `uname -r`.
     pub kernel: String,
+    /// `uname -v`.
     pub kernel_version: String,
+    /// `/proc/cmdline`.
     pub kernel_cmdline: Option<String>,
     /// Version of the system's C library where it can be told.
     pub libc: Option<String>,
+    /// Revision of the CPU's microcode.
     pub microcode: Option<String>,
     /// name → state from `/sys/devices/system/cpu/vulnerabilities`.
     pub mitigations: BTreeMap<String, String>,
+    /// `always`, `madvise` or `never`.
     pub transparent_hugepages: Option<String>,
+    /// cpufreq governor of CPU 0.
     pub governor: Option<String>,
     /// User id the agent runs as.
     pub uid: u32,

@@ -1,14 +1,17 @@
-//! The contract between controller and agent: message types, frame codec, versions.
+//! The contract between controller and agent: message types, frame codec, versions, and what the columns of telemetry mean.
 //!
 //! Takes nothing, gives plain data types; must not know how a task is planned (controller) or executed (agent).
 //! Units stand in the field names. Absent is `None`, and what is absent for a reason carries the reason.
 
 pub mod codec;
+pub mod columns;
 pub mod inspect;
 pub mod result;
 pub mod session;
+mod table;
 pub mod task;
 pub mod telemetry;
+pub mod unit;
 
 /// Version of the session protocol; a greeting with another number is refused as `VersionMismatch`.
 pub const PROTOCOL_VERSION: u32 = 1;

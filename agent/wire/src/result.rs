@@ -69,7 +69,9 @@ impl RunResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentFacts {
+    /// Its version.
     pub version: String,
+    /// Of its executable, hex.
     pub sha256: String,
     /// Target triple.
     pub target: String,
@@ -79,6 +81,7 @@ pub struct AgentFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Containment {
+    /// How strongly.
     pub level: ContainmentLevel,
     /// cgroup directory of the run, where it had one.
     pub cgroup: Option<String>,
@@ -92,8 +95,11 @@ pub struct Containment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Survivor {
+    /// Its process id.
     pub pid: i32,
+    /// As in `/proc/<pid>/stat`: `D`, `R` …
     pub state: String,
+    /// Where the kernel holds it; `None` where it doesn't tell.
     pub wchan: Option<String>,
 }
 
@@ -114,6 +120,8 @@ pub enum Outcome {
     WarmupFailed { index: u32, wait_status: Option<i32> },
     /// A watched file was already different before the workload started; it was not started.
     InputChanged,
+    /// The device cannot give what the run asks for, such as CPUs that it hasn't: in words. Nothing was started.
+    Unmet { message: String },
     /// The agent itself failed: in words.
     AgentError { message: String },
 }
@@ -144,12 +152,15 @@ pub struct Times {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Executed {
+    /// Program and arguments.
     pub argv: Vec<String>,
     /// The whole environment.
     pub env: BTreeMap<String, String>,
+    /// Working directory.
     pub cwd: String,
     /// CPUs of the affinity mask, as a list like `0-3,6`.
     pub affinity: Option<String>,
+    /// Its nice value; lower is served first.
     pub nice: Option<i32>,
 }
 
@@ -171,7 +182,9 @@ pub struct Captured {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blob {
+    /// How the bytes are written.
     pub encoding: Encoding,
+    /// The bytes.
     pub data: String,
 }
 
@@ -181,11 +194,14 @@ impl Default for Blob {
     }
 }
 
+/// How bytes are written in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
+    /// As it is.
     Utf8,
+    /// Standard alphabet, padded.
     Base64,
 }
 
@@ -214,11 +230,16 @@ pub enum CollectedFile {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
+    /// CPU time in user mode.
     pub user_us: u64,
+    /// CPU time in the kernel.
     pub system_us: u64,
     /// Largest resident set of a single process, bytes.
     pub max_rss_bytes: u64,
+    /// Page faults that had to wait for a disk.
     pub major_faults: u64,
+    /// Context switches because it waited.
     pub voluntary_switches: u64,
+    /// Context switches because another was let on.
     pub involuntary_switches: u64,
 }

@@ -22,7 +22,7 @@ pub enum Request {
     Inspect(InspectRequest),
     /// The runs of this device that a controller has not forgotten yet.
     List,
-    Start(Start),
+    Start(Box<Start>),
     /// Ask for events of a run that is executing.
     Attach {
         run_id: String,

@@ -15,12 +15,49 @@ pub struct RunSpec {
     pub grace_ms: u64,
     /// Telemetry samples per second.
     pub sample_hz: f64,
-    /// The workload's own variables; `PATH HOME USER LANG TMPDIR` are added by the agent unless named here.
+    /// The workload's own variables; `PATH HOME USER LANG TMPDIR` are added by the agent unless named here. `${secret:NAME}` stands for
+    /// one of `secrets`.
     pub env: BTreeMap<String, String>,
+    /// Given to the workload in its environment, and taken out of everything that is kept.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub secrets: Secrets,
+    /// CPUs that the workload may use, ascending; `None` = all that the agent may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<u32>>,
     /// Working directory on the device; `~` and `~/…` are expanded there.
     pub cwd: String,
     /// Files whose content must not change during the run; their stat is compared before and after.
     pub watched: Vec<WatchedFile>,
+}
+
+/// name → value; never shown.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secrets(pub BTreeMap<String, String>);
+
+impl Secrets {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What stands for it in texts.
+    #[must_use]
+    pub fn token(name: &str) -> String {
+        format!("${{secret:{name}}}")
+    }
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl FromIterator<(String, String)> for Secrets {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(entries: T) -> Secrets {
+        Secrets(entries.into_iter().collect())
+    }
 }
 
 /// A file as it was when its content was hashed.
@@ -106,9 +143,11 @@ pub const OUTPUT_DIGEST_METHOD: &str = "top8_last_axis_v1";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TensorFact {
+    /// Its name in the model.
     pub name: String,
     /// `f32`, `i32`, …
     pub dtype: String,
+    /// Its dimensions, outermost first.
     pub shape: Vec<u64>,
     /// sha256 (hex) over the little-endian values; exact bytes, so outputs may differ between CPUs.
     pub sha256: String,

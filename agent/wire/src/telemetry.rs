@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct Reading {
     /// e.g. `mem_available_bytes`, `psi_memory_full_us`.
     pub metric: String,
+    /// The suffix of `metric`, or `1`.
     pub unit: String,
     /// Path of the file it was read from.
     pub source: String,
     /// `None` where it could not be read; then `absent` says why.
     pub value: Option<f64>,
+    /// Why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
 }
@@ -23,6 +25,7 @@ pub struct Reading {
 pub struct Snapshot {
     /// CLOCK_MONOTONIC of the device, nanoseconds.
     pub monotonic_ns: u64,
+    /// One per column, absent ones too.
     pub readings: Vec<Reading>,
 }
 
@@ -38,8 +41,11 @@ impl Snapshot {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Column {
+    /// As in the table of columns.
     pub metric: String,
+    /// Its unit.
     pub unit: String,
+    /// Path of the file it was read from.
     pub source: String,
     /// As many as the series has times, in time order; `None` = that read failed.
     pub values: Vec<Option<f64>>,
@@ -51,6 +57,7 @@ pub struct Column {
 pub struct Series {
     /// CLOCK_MONOTONIC of the device at the start of each sample, nanoseconds, ascending.
     pub monotonic_ns: Vec<u64>,
+    /// One per column that could be read at the start.
     pub columns: Vec<Column>,
 }
 
@@ -62,11 +69,13 @@ pub struct Observer {
     pub requested_hz: f64,
     /// Samples taken ÷ time sampled, Hz; `None` with fewer than two samples.
     pub achieved_hz: Option<f64>,
+    /// Samples taken.
     pub samples: u64,
     /// Sample times that passed while the previous sample was still being taken.
     pub missed_samples: u64,
     /// Wall time of one sample over all sources, nanoseconds.
     pub read_cost_mean_ns: Option<u64>,
+    /// The longest of them.
     pub read_cost_max_ns: Option<u64>,
     /// CPU time of the agent process (all threads) from spawn to exit of the workload, nanoseconds.
     pub agent_cpu_ns: u64,

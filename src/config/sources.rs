@@ -1,0 +1,72 @@
+//! The texts that a campaign is made of, as one: the file, the files it uses, what the command line sets. A span is a place in all of
+//! them together.
+
+/// Texts with their names, one after the other.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    name: String,
+    start: usize,
+    end: usize,
+}
+
+impl Sources {
+    #[must_use]
+    pub fn of(name: &str, text: &str) -> Sources {
+        let mut sources = Sources::default();
+        sources.add(name, text);
+        sources
+    }
+
+    /// Where the text begins in all of them.
+    pub fn add(&mut self, name: &str, text: &str) -> usize {
+        if !self.parts.is_empty() {
+            self.text.push('\n');
+        }
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.parts.push(Part { name: name.to_owned(), start, end: self.text.len() });
+        start
+    }
+
+    /// All of it; spans are offsets into this.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text around an offset: its name, where it begins, and itself.
+    #[must_use]
+    pub fn around(&self, offset: usize) -> (&str, usize, &str) {
+        let part = self.parts.iter().rev().find(|part| part.start <= offset).or(self.parts.first());
+        part.map_or(("", 0, ""), |part| (&part.name, part.start, &self.text[part.start..part.end]))
+    }
+
+    /// Line of an offset in its own text, from 1.
+    #[must_use]
+    pub fn line(&self, offset: usize) -> usize {
+        let (_, start, text) = self.around(offset);
+        text.get(..offset.saturating_sub(start)).map_or(0, |before| before.matches('\n').count()) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_belongs_to_one_text() {
+        let mut sources = Sources::of("a", "x\ny");
+        let base = sources.add("b", "z\nw");
+        assert_eq!(sources.around(0), ("a", 0, "x\ny"));
+        assert_eq!(sources.around(3), ("a", 0, "x\ny"));
+        assert_eq!(sources.around(base), ("b", base, "z\nw"));
+        assert_eq!((sources.line(2), sources.line(base), sources.line(base + 2)), (2, 1, 2));
+        assert_eq!(&sources.text()[base..base + 1], "z");
+    }
+}

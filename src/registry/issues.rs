@@ -1,0 +1,392 @@
+//! Issues of records and remarks of reports: what a code means, how serious it is, what it does to a number, and what to do.
+
+use crate::store::issue::Severity;
+use serde::{Serialize, Serializer};
+
+/// What is known of one code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IssueEntry {
+    /// As in records and in JSON.
+    pub code: &'static str,
+    /// As people read it in a table.
+    pub words: &'static str,
+    pub stands: Stands,
+    pub severity: Severity,
+    /// What it means, one sentence.
+    pub means: &'static str,
+    /// The exact condition.
+    pub when: &'static str,
+    pub headline: Headline,
+    /// What to do, as a fragment after `hint:`.
+    pub hint: &'static str,
+}
+
+/// Where a code is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stands {
+    /// In the record of a run; reports count it.
+    Record,
+    /// In `report` and `status` only: it follows from several records, or from the plan.
+    Report,
+    /// It is judged for a run and for a point.
+    Both,
+}
+
+impl Stands {
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Stands::Record => "issue of a record",
+            Stands::Report => "remark of a report",
+            Stands::Both => "issue of a record and remark of a report",
+        }
+    }
+}
+
+/// What it does to a point's headline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headline {
+    /// Nothing.
+    Untouched,
+    /// The number stands and says so.
+    Flagged,
+    /// The run is in no headline.
+    LeftOut,
+    /// The run is in no headline unless degraded runs are asked for.
+    LeftOutUnlessIncluded,
+    /// There is no number.
+    Withheld,
+}
+
+impl Headline {
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Headline::Untouched => "untouched",
+            Headline::Flagged => "flagged",
+            Headline::LeftOut => "left out",
+            Headline::LeftOutUnlessIncluded => "left out unless `--include degraded`",
+            Headline::Withheld => "withheld",
+        }
+    }
+}
+
+isotherm_wire::table! {
+    /// A code of an issue or a remark.
+    Code of IssueEntry {
+        OutputMismatch {
+            code: "output_mismatch",
+            words: "output_mismatch",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The model gave another answer than the campaign says it must",
+            when: "`builtin`: the output's digest is not the model's `output_digest`",
+            headline: Headline::LeftOut,
+            hint: "compare the model file and the expected digest; a changed engine may answer otherwise, too",
+        }
+        OutputDiffers {
+            code: "output_differs",
+            words: "output_differs",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "Two repetitions of a point gave different answers",
+            when: "`command`: the digest of `success.output_digest` differs from that of another repetition of the point \
+                   with the same libraries, as far as both were seen",
+            headline: Headline::LeftOut,
+            hint: "look for randomness in the tool: a seed, the order of threads",
+        }
+        WindowOutsideRun {
+            code: "window_outside_run",
+            words: "window_outside_run",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "Two clocks disagree about when the run was measured",
+            when: "The engine's own window doesn't lie between spawn and exit of its process",
+            headline: Headline::LeftOut,
+            hint: "report it with this record: it should not be possible",
+        }
+        InputChanged {
+            code: "input_changed",
+            words: "input_changed",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "What ran is not, or not surely, what was hashed",
+            when: "Program, interpreter, an argument that is a file, an input or the model has another size, mtime or inode than when it was \
+                   hashed. Seen before the run, it isn't started (reason `precondition`)",
+            headline: Headline::LeftOut,
+            hint: "don't write there during a campaign; the next `isotherm run` hashes again",
+        }
+        Suspended {
+            code: "suspended",
+            words: "suspended",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The machine slept during the run",
+            when: "BOOTTIME and MONOTONIC moved apart by more than 50 ms",
+            headline: Headline::LeftOut,
+            hint: "keep the machine from sleeping: `systemd-inhibit --what=sleep isotherm run …`",
+        }
+        UnkillableProcess {
+            code: "unkillable_process",
+            words: "unkillable_process",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "A process of the run could not be ended and may disturb what follows",
+            when: "A process was still there 10 s after KILL. The device is quarantined until the keeper is replaced and finds nothing left",
+            headline: Headline::LeftOut,
+            hint: "see where it hangs (the message names it), then reboot the device",
+        }
+        LeftProcesses {
+            code: "left_processes",
+            words: "left_processes",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "The workload left processes behind, which have been ended",
+            when: "Processes were there after the workload's first one had ended by itself",
+            headline: Headline::Untouched,
+            hint: "let the tool wait for its children",
+        }
+        Failed {
+            code: "failed",
+            words: "failed",
+            stands: Stands::Report,
+            severity: Severity::Error,
+            means: "Runs of the point are not ok",
+            when: "The record's status is `failed`; its reason stands beside it",
+            headline: Headline::LeftOut,
+            hint: "mend what the reason names, then `isotherm run` again: failed jobs are repeated",
+        }
+        Skipped {
+            code: "skipped",
+            words: "skipped",
+            stands: Stands::Report,
+            severity: Severity::Note,
+            means: "Runs of the point were not made, on purpose",
+            when: "The record's status is `skipped`; its reason stands beside it",
+            headline: Headline::LeftOut,
+            hint: "give the device what the reason names, then `isotherm run` again",
+        }
+        Invalid {
+            code: "invalid",
+            words: "invalid left out",
+            stands: Stands::Report,
+            severity: Severity::Error,
+            means: "Runs ended well, but their numbers must not be used",
+            when: "The record has an issue of severity `error`",
+            headline: Headline::LeftOut,
+            hint: "mend what its issues name, then `isotherm run` again: invalid jobs are repeated",
+        }
+        DegradedLeftOut {
+            code: "degraded_left_out",
+            words: "degraded left out",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "Runs were disturbed and are not in the number",
+            when: "The record has an issue of severity `warning`",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "repeat them on a quiet machine (`isotherm run FILE --rerun AXIS=VALUE`), or use them: `isotherm report DIR --include degraded`",
+        }
+        DegradedUsed {
+            code: "degraded_used",
+            words: "degraded used",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "Disturbed runs are in the number",
+            when: "As `degraded_left_out`, with `--include degraded`",
+            headline: Headline::Flagged,
+            hint: "leave `--include degraded` away for a number without them",
+        }
+        Unexplained {
+            code: "unexplained",
+            words: "unexplained",
+            stands: Stands::Report,
+            severity: Severity::Error,
+            means: "A record doesn't say why it is failed, skipped, invalid or degraded",
+            when: "No reason stands in it, or no issue of the severity that its validity calls for",
+            headline: Headline::LeftOut,
+            hint: "look at the record: this isotherm doesn't write such; another version or tool did",
+        }
+        Missing {
+            code: "missing",
+            words: "missing",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "Planned runs have no record",
+            when: "The plan wants this repetition and no record of it is there",
+            headline: Headline::Flagged,
+            hint: "`isotherm run` makes what is missing",
+        }
+        WithoutValue {
+            code: "without_value",
+            words: "without value",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "Runs are ok and have no value of this metric",
+            when: "The record has no such metric, has it as `null` with a reason, or with another unit or definition id",
+            headline: Headline::LeftOut,
+            hint: "the reason stands below the table; check the metric's rule and what the tool printed",
+        }
+        Withheld {
+            code: "withheld",
+            words: "withheld",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "One run that escaped the disturbance of all others is no number of the point",
+            when: "One valid run is left beside degraded ones",
+            headline: Headline::Withheld,
+            hint: "repeat the disturbed runs, or use them: `isotherm report DIR --include degraded`",
+        }
+        MixedIdentity {
+            code: "mixed_identity",
+            words: "mixed_identity",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "The same axes were measured as different things",
+            when: "Records of the same device, backend and axes have several identities; each has its own row",
+            headline: Headline::Flagged,
+            hint: "`isotherm plan FILE` says what changed; `isotherm run FILE` measures what the plan wants",
+        }
+        MixedLibraries {
+            code: "mixed_libraries",
+            words: "mixed_libraries",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "The point's runs did not all use the same libraries",
+            when: "Runs of the point had different contents of one library mapped; they stand in one row",
+            headline: Headline::Flagged,
+            hint: "`isotherm run FILE` repeats those whose library has changed since",
+        }
+        StaleIdentity {
+            code: "stale_identity",
+            words: "stale identity",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "The records answer a question that the plan no longer asks",
+            when: "The plan wants these axes with another identity than the records have",
+            headline: Headline::Flagged,
+            hint: "`isotherm plan FILE` says what changed; `isotherm run FILE` measures it anew",
+        }
+        Orphan {
+            code: "orphan",
+            words: "orphan",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "The point is not in the plan",
+            when: "The stored plan has no point with these axes",
+            headline: Headline::Flagged,
+            hint: "move its directory away, or put the point back into the campaign file and `isotherm run` it",
+        }
+        OrphanLeftOut {
+            code: "orphan_left_out",
+            words: "orphan left out",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "Runs of a planned point are beyond what the plan wants",
+            when: "The repetition's number is not below the planned `repetitions`",
+            headline: Headline::LeftOut,
+            hint: "raise `repetitions` to use them",
+        }
+        MixedEpochs {
+            code: "mixed_epochs",
+            words: "mixed_epochs",
+            stands: Stands::Report,
+            severity: Severity::Note,
+            means: "The point's runs didn't all take turns with the other arms, so that drift of the machine may look like a difference",
+            when: "They come from several invocations of `isotherm run`",
+            headline: Headline::Flagged,
+            hint: "for a comparison make them in one go: `isotherm run FILE --fresh`",
+        }
+        SpreadHigh {
+            code: "spread_high",
+            words: "spread_high",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "The runs of the point disagree; a small difference can't be seen in them",
+            when: "Three or more run headlines with a CoV above 10 %",
+            headline: Headline::Flagged,
+            hint: "look at `context.during` of its records for what else ran; quieten the machine or raise `repetitions`",
+        }
+        ArithmeticMean {
+            code: "arithmetic_mean",
+            words: "arithmetic mean",
+            stands: Stands::Report,
+            severity: Severity::Note,
+            means: "The number is no geometric mean and can't be compared with one",
+            when: "A run headline is zero or negative, so there are no logs",
+            headline: Headline::Flagged,
+            hint: "check the metric's rule if the value can't be zero or negative",
+        }
+        Duplicate {
+            code: "duplicate",
+            words: "duplicate",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "A second record of the same run, such as a copy",
+            when: "Two records have the same job, attempt and identity; the first by path is used",
+            headline: Headline::LeftOut,
+            hint: "move the copy away",
+        }
+        BrokenFile {
+            code: "broken_file",
+            words: "broken file",
+            stands: Stands::Report,
+            severity: Severity::Error,
+            means: "A file where a record should be is none",
+            when: "It is torn, edited, of a newer version, or unreadable; it is treated as not there",
+            headline: Headline::LeftOut,
+            hint: "`isotherm verify DIR` names all of them; put back a copy, or `isotherm run` again",
+        }
+    }
+}
+
+/// As its code.
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.entry().code)
+    }
+}
+
+impl Code {
+    /// The code of a text that may be one.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Code> {
+        Code::ALL.iter().copied().find(|code| code.entry().code == text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_code_is_unique_and_a_word() {
+        let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.entry().code).collect();
+        assert_eq!(codes.len(), Code::ALL.len());
+        for code in codes {
+            assert!(code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{code}");
+        }
+    }
+
+    #[test]
+    fn every_code_has_a_meaning_a_condition_and_a_hint() {
+        for IssueEntry { code, means, when, hint, words, .. } in Code::ALL.iter().map(|code| code.entry()) {
+            assert!([means, when, hint, words].iter().all(|text| !text.is_empty()), "{code}");
+            assert!([means, when, hint].iter().all(|text| !text.ends_with('.')), "{code}: a fragment has no full stop");
+            assert!(!hint.starts_with(|c: char| c.is_uppercase()), "{code}: {hint}");
+        }
+    }
+
+    #[test]
+    fn an_issue_does_to_the_headline_what_its_severity_says() {
+        for entry in Code::ALL.iter().map(|code| code.entry()).filter(|entry| entry.stands != Stands::Report) {
+            let expected = match entry.severity {
+                Severity::Error => Headline::LeftOut,
+                Severity::Warning => Headline::LeftOutUnlessIncluded,
+                Severity::Note => Headline::Untouched,
+            };
+            assert_eq!(entry.headline, expected, "{}", entry.code);
+            assert_eq!(entry.words, entry.code, "issues are read by their code");
+        }
+    }
+}

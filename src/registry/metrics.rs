@@ -1,0 +1,394 @@
+//! Metrics: name, unit, direction and definition id of every number that a backend gives.
+
+use super::Unit;
+use crate::config::model::Better;
+
+/// One way of obtaining one metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricEntry {
+    /// As in a record; ends with the suffix of its unit.
+    pub name: &'static str,
+    pub unit: Unit,
+    pub better: Better,
+    /// Names the way: what is computed otherwise has another one. Several metrics that are read out of one measurement share theirs.
+    pub definition: &'static str,
+    /// Backends that give it.
+    pub backends: &'static [&'static str],
+    pub given: Given,
+    /// What it is, one sentence or a few.
+    pub is: &'static str,
+    /// Axes whose value belongs to the name, because the number means nothing without: `prefill_tps{n_prompt,depth}`.
+    pub conditions: &'static [&'static str],
+    /// Axes that it doesn't depend on. Points that differ in nothing else are one point of this metric.
+    pub independent_of: &'static [&'static str],
+    /// What it doesn't say, or says wrongly; `-` where nothing is known.
+    pub defects: &'static str,
+}
+
+/// Whether this build has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    Yes,
+    /// Name, unit and definition id are settled; no backend gives it yet.
+    NotYet,
+}
+
+/// Definition id of a metric that a campaign declares; `NAME` is its name there, `RULE` of its rule.
+pub const DECLARED: &str = "command.NAME.RULE";
+
+const NONE_KNOWN: &str = "-";
+
+isotherm_wire::table! {
+    /// A metric with its definition.
+    MetricId of MetricEntry {
+        Latency {
+            name: "latency_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "inference.wall.v1",
+            backends: &["builtin"],
+            given: Given::Yes,
+            is: "Median of the round medians of one call of the engine, after warm-up. \
+                 `n` counts all timed iterations; `cov_pct` is that of the round medians, the rest of `spread` is over all iterations",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Sits above the floor that an undisturbed machine would reach",
+        }
+        Throughput {
+            name: "throughput_ips",
+            unit: Unit::InferencesPerSecond,
+            better: Better::Higher,
+            definition: "inference.ips.v1",
+            backends: &["builtin"],
+            given: Given::Yes,
+            is: "Median over rounds of 1000 ÷ round median. \
+                 One inference is one call with the shapes the model declares; an open dimension is 1. `n` counts rounds",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Follows from latency: one inference at a time, no overlap",
+        }
+        Load {
+            name: "load_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "session.load.v1",
+            backends: &["builtin"],
+            given: Given::Yes,
+            is: "Reading the file and preparing the model",
+            conditions: &[],
+            independent_of: &[],
+            defects: "The file is usually in the page cache, so storage is not in it",
+        }
+        FirstInference {
+            name: "first_inference_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "inference.first.v1",
+            backends: &["builtin"],
+            given: Given::Yes,
+            is: "The very first call after loading: the first warm-up, or the first timed one without warm-up",
+            conditions: &[],
+            independent_of: &[],
+            defects: "One value a run, with whatever the machine did at that moment",
+        }
+        Wall {
+            name: "wall_s",
+            unit: Unit::Seconds,
+            better: Better::Lower,
+            definition: "process.wall.v1",
+            backends: &["command"],
+            given: Given::Yes,
+            is: "Spawn → exit of the measured invocation's first process. Not added if the campaign has a metric of that name",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Starting the program is in it, and with a short program little else",
+        }
+        MaxRss {
+            name: "max_rss_bytes",
+            unit: Unit::Bytes,
+            better: Better::Lower,
+            definition: "process.max_rss.v1",
+            backends: &["command"],
+            given: Given::Yes,
+            is: "Largest resident set of a single process among those that the run's first process waited for, and itself. \
+                 Not added if the campaign has a metric of that name",
+            conditions: &[],
+            independent_of: &[],
+            defects: "No sum over processes that ran at the same time; pages of files count while they are mapped",
+        }
+        PrefillTps {
+            name: "prefill_tps",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "llama_bench.pp.v1",
+            backends: &["llama-bench"],
+            given: Given::NotYet,
+            is: "Median over samples of `n_prompt` ÷ sample time; shown as `pp512 @ d0`",
+            conditions: &["n_prompt", "depth"],
+            independent_of: &["n_gen"],
+            defects: NONE_KNOWN,
+        }
+        DecodeTps {
+            name: "decode_tps",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "llama_bench.tg.v1",
+            backends: &["llama-bench"],
+            given: Given::NotYet,
+            is: "Median over samples of `n_gen` ÷ sample time, at KV depth `depth`",
+            conditions: &["n_gen", "depth"],
+            independent_of: &["n_prompt"],
+            defects: "Not what follows a prompt of n_prompt tokens: the tool generates at the given depth",
+        }
+        LlamaBenchAvgTs {
+            name: "llama_bench_avg_ts",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "llama_bench.avg_ts.v1",
+            backends: &["llama-bench"],
+            given: Given::NotYet,
+            is: "The tool's own mean of rates, equal to its printout",
+            conditions: &["n_prompt", "n_gen", "depth"],
+            independent_of: &[],
+            defects: "A mean of rates lies above the rate of the mean time as soon as samples differ",
+        }
+        Ttft {
+            name: "ttft_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "client.first_content.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Time to first token: request sent → first non-empty content",
+            conditions: &[],
+            independent_of: &[],
+            defects: NONE_KNOWN,
+        }
+        Itl {
+            name: "itl_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "client.itl.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Inter-token latency: gaps between content events; the raw series is kept",
+            conditions: &[],
+            independent_of: &[],
+            defects: "An event may carry several tokens, or none that shows",
+        }
+        Tpot {
+            name: "tpot_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "client.tpot_excl_first.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Time per output token without the first: (e2e − ttft) ÷ (n − 1)",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Undefined for a single token",
+        }
+        E2e {
+            name: "e2e_ms",
+            unit: Unit::Milliseconds,
+            better: Better::Lower,
+            definition: "client.e2e.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Request sent → final event",
+            conditions: &[],
+            independent_of: &[],
+            defects: NONE_KNOWN,
+        }
+        ServerPrefillTps {
+            name: "server_prefill_tps",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "llama_server.timings.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Prefill rate by the server's own timings",
+            conditions: &[],
+            independent_of: &[],
+            defects: "The server's word; queueing and the wire are not in it",
+        }
+        ServerDecodeTps {
+            name: "server_decode_tps",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "llama_server.timings.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Decode rate by the server's own timings",
+            conditions: &[],
+            independent_of: &[],
+            defects: "The server's word; queueing and the wire are not in it",
+        }
+        Goodput {
+            name: "goodput_rps",
+            unit: Unit::RequestsPerSecond,
+            better: Better::Higher,
+            definition: "client.goodput.v1",
+            backends: &["llama-server"],
+            given: Given::NotYet,
+            is: "Requests per second that kept the declared `slo: {ttft, tpot}`",
+            conditions: &["ttft", "tpot"],
+            independent_of: &[],
+            defects: "Says nothing of by how much the others missed it",
+        }
+        EnergyPerInferenceJoined {
+            name: "energy_per_inference_j",
+            unit: Unit::Joules,
+            better: Better::Lower,
+            definition: "energy.joined.v1",
+            backends: &["builtin", "onnx"],
+            given: Given::NotYet,
+            is: "Power of the power run ÷ inferences/s of the timing run of the same repetition",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Two runs; withheld when the power run's own rate differs by more than 5 %",
+        }
+        EnergyPerInferenceWindow {
+            name: "energy_per_inference_j",
+            unit: Unit::Joules,
+            better: Better::Lower,
+            definition: "energy.window.v1",
+            backends: &["builtin", "onnx"],
+            given: Given::NotYet,
+            is: "Energy of the window ÷ inferences completed inside whole intervals",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Only with an instrument and a qualifying window",
+        }
+        EnergyPerTokenJoined {
+            name: "energy_per_token_mj",
+            unit: Unit::Millijoules,
+            better: Better::Lower,
+            definition: "energy.joined.v1",
+            backends: &["llama-bench", "llama-server"],
+            given: Given::NotYet,
+            is: "Power of the power run ÷ tokens/s of the timing run of the same repetition",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Two runs; withheld when the power run's own rate differs by more than 5 %",
+        }
+        EnergyPerTokenWindow {
+            name: "energy_per_token_mj",
+            unit: Unit::Millijoules,
+            better: Better::Lower,
+            definition: "energy.window.v1",
+            backends: &["llama-bench", "llama-server"],
+            given: Given::NotYet,
+            is: "Energy of the window ÷ tokens made in it",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Only with an instrument and a qualifying window",
+        }
+        Power {
+            name: "power_w",
+            unit: Unit::Watts,
+            better: Better::Lower,
+            definition: "power.mean.v1",
+            backends: &["builtin", "command", "onnx", "llama-bench", "llama-server"],
+            given: Given::NotYet,
+            is: "Mean over the window, gross",
+            conditions: &[],
+            independent_of: &[],
+            defects: "What the machine draws when idle is in it",
+        }
+        ReadBandwidth {
+            name: "read_bandwidth_gb_s",
+            unit: Unit::GigabytesPerSecond,
+            better: Better::Higher,
+            definition: "membw.read.v1",
+            backends: &["membw"],
+            given: Given::NotYet,
+            is: "Best read kernel; 1 GB = 10⁹ bytes",
+            conditions: &["threads", "page_size"],
+            independent_of: &[],
+            defects: NONE_KNOWN,
+        }
+        PeakRss {
+            name: "peak_rss_bytes",
+            unit: Unit::Bytes,
+            better: Better::Lower,
+            definition: "process_tree.peak_rss.v1",
+            backends: &["builtin", "command", "onnx", "llama-bench", "llama-server"],
+            given: Given::NotYet,
+            is: "Largest resident set of the run's processes together",
+            conditions: &[],
+            independent_of: &[],
+            defects: "Pages that processes share are counted once for each",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn entries() -> impl Iterator<Item = &'static MetricEntry> {
+        MetricId::ALL.iter().map(|id| id.entry())
+    }
+
+    #[test]
+    fn every_name_ends_with_the_suffix_of_its_unit() {
+        for entry in entries() {
+            assert_eq!(Unit::of_name(entry.name), Some(entry.unit), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_name_has_one_unit_and_direction_and_one_definition_per_backend_unless_they_are_told_apart() {
+        let mut meanings: BTreeMap<&str, (Unit, bool)> = BTreeMap::new();
+        let mut ways = BTreeSet::new();
+        for entry in entries() {
+            let meaning = (entry.unit, entry.better == Better::Lower);
+            assert_eq!(*meanings.entry(entry.name).or_insert(meaning), meaning, "{}", entry.name);
+            assert!(ways.insert((entry.name, entry.definition)), "{} {}", entry.name, entry.definition);
+        }
+        // What a backend gives is found by its name alone; energy comes from one kind of run or from two.
+        let mut of_backend: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for entry in entries() {
+            for backend in entry.backends {
+                of_backend.entry((backend, entry.name)).or_default().push(entry.definition);
+            }
+        }
+        for ((backend, name), definitions) in of_backend {
+            assert!(definitions.len() == 1 || definitions == ["energy.joined.v1", "energy.window.v1"], "{backend} {name}: {definitions:?}");
+        }
+    }
+
+    #[test]
+    fn a_definition_id_is_of_one_metric_unless_one_measurement_gives_several() {
+        let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for entry in entries() {
+            names.entry(entry.definition).or_default().push(entry.name);
+        }
+        names.retain(|_, names| names.len() > 1);
+        let expected = [
+            ("energy.joined.v1", vec!["energy_per_inference_j", "energy_per_token_mj"]),
+            ("energy.window.v1", vec!["energy_per_inference_j", "energy_per_token_mj"]),
+            ("llama_server.timings.v1", vec!["server_prefill_tps", "server_decode_tps"]),
+        ];
+        assert_eq!(names, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_definition_id_has_a_version_and_is_none_that_a_campaign_can_declare() {
+        for entry in entries() {
+            let (stem, version) = entry.definition.rsplit_once(".v").unwrap_or_default();
+            assert!(!stem.is_empty() && version.parse::<u32>().is_ok(), "{}", entry.definition);
+            assert!(!entry.definition.starts_with("command."), "{}", entry.definition);
+        }
+    }
+
+    #[test]
+    fn every_metric_says_what_it_is_and_who_gives_it() {
+        for entry in entries() {
+            assert!(!entry.is.is_empty() && !entry.defects.is_empty() && !entry.backends.is_empty(), "{}", entry.name);
+            assert!(entry.conditions.iter().all(|axis| !entry.independent_of.contains(axis)), "{}", entry.name);
+        }
+    }
+}

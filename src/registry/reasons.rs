@@ -1,0 +1,100 @@
+//! Reasons why a run is not ok: when each is given, and what to do. The set itself is closed in the record's schema.
+
+use super::Given;
+use crate::store::record::Reason;
+
+/// What is known of one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReasonEntry {
+    /// The exact condition.
+    pub when: &'static str,
+    /// What to do, as a fragment after `hint:`.
+    pub hint: &'static str,
+    pub given: Given,
+}
+
+const fn given(when: &'static str, hint: &'static str) -> ReasonEntry {
+    ReasonEntry { when, hint, given: Given::Yes }
+}
+
+const fn not_yet(when: &'static str, hint: &'static str) -> ReasonEntry {
+    ReasonEntry { when, hint, given: Given::NotYet }
+}
+
+/// The row of a reason.
+#[must_use]
+pub const fn reason(reason: Reason) -> ReasonEntry {
+    match reason {
+        Reason::Oom => given(
+            "Ended by SIGKILL, and the machine's count of out-of-memory kills has grown meanwhile",
+            "use a smaller model or fewer threads, or raise the memory limit; `isotherm run` tries it again",
+        ),
+        Reason::Timeout => given(
+            "Ran into `timeout`, measured or in a warm-up invocation",
+            "raise `timeout` in the campaign if it needs longer; otherwise see its last words in the record",
+        ),
+        Reason::ExitCode => given(
+            "The exit code is none of `success.exit`; `builtin`: not 0",
+            "read the tool's last words in the message; add the code to `success.exit` if it means success",
+        ),
+        Reason::Signal => {
+            given("Ended by a signal that isotherm didn't send", "read the tool's last words in the message; run its argv by hand to see it crash")
+        }
+        Reason::Transport => not_yet("The connection to the device failed for good", "check that the device can be reached, then run again"),
+        Reason::Parse => given(
+            "A rule found nothing, or no finite number; the engine's output was not understood",
+            "compare the rule in the campaign with `raw.stdout` of the record",
+        ),
+        Reason::MemoryThrash => not_yet(
+            "Stopped because the machine did little else than move memory",
+            "use a smaller model or fewer threads, or give the machine more memory",
+        ),
+        Reason::ThermalStop => not_yet("Stopped at the temperature limit that the campaign sets", "cool the device, or raise the limit"),
+        Reason::Precondition => {
+            given("A file of the run changed before it began", "don't write there during a campaign; the next `isotherm run` hashes again")
+        }
+        Reason::CapabilityAbsent => not_yet("The device lacks what the point needs", "leave the point out for this device, or give it what is named"),
+        Reason::ModelMissing => given(
+            "The model's file was missing on the device or no regular file, whatever exit code the workload made of it; of `command`, too",
+            "put the file where the message says, or correct `path` or `paths` of the model",
+        ),
+        Reason::Spawn => given(
+            "Could not be started, in the system's words; also a working directory that isn't there",
+            "check path and permissions of `argv[0]`; a relative path starts at the campaign file",
+        ),
+        Reason::Interrupted => {
+            given("Cancelled by a controller (third Ctrl-C), or the keeper died with the run, twice", "`isotherm run` tries it again")
+        }
+        Reason::DeviceLost => not_yet("The device went away and did not come back", "check its power and network, then run again"),
+        Reason::Dominated => not_yet(
+            "Skipped: a point known to be better in every respect makes it needless",
+            "`isotherm run FILE --rerun AXIS=VALUE` makes it all the same",
+        ),
+        Reason::Internal => given(
+            "The agent itself failed: making directories, containment, the sampler; a process of a warm-up could not be ended; \
+             the device could not write the result",
+            "see the message; free space and permissions of the keeper's state directory are the usual causes",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_the_schema_is_in_the_list_under_its_name() {
+        let schema = schemars::schema_for!(Reason).to_value();
+        let names: Vec<&str> = schema["enum"].as_array().into_iter().flatten().filter_map(|name| name.as_str()).collect();
+        assert_eq!(names, Reason::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_reason_has_a_condition_and_a_hint() {
+        for name in Reason::ALL {
+            let ReasonEntry { when, hint, .. } = reason(*name);
+            assert!(!when.is_empty() && !hint.is_empty(), "{}", name.name());
+            assert!(!when.ends_with('.') && !hint.ends_with('.') && !hint.starts_with(|c: char| c.is_uppercase()), "{}", name.name());
+        }
+    }
+}

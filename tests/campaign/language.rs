@@ -1,0 +1,134 @@
+//! The campaign language where it meets a device: affinity, secrets, builds, options, conditions, `--set`, used files.
+
+use crate::kit::{Bench, text};
+use std::fs;
+
+#[test]
+fn a_workload_runs_on_the_cpus_it_was_given_and_the_record_says_which() {
+    let bench = Bench::one("cpus: [\"0\", all]\nargv: [./bench.sh]");
+    bench.script("bench.sh", "grep Cpus_allowed_list /proc/self/status");
+    bench.run(&[]).expect(0);
+    let records = bench.lab.records("c");
+    let of = |cpus: &str| &records.iter().find(|(_, record)| record["ids"]["point"]["axes"]["cpus"] == cpus).unwrap().1;
+    let pinned = of("0");
+    assert_eq!(text(&pinned["raw"]["stdout"]).trim(), "Cpus_allowed_list:\t0");
+    assert_eq!(pinned["backend"]["executed"]["affinity"], "0");
+    assert_eq!(pinned["requested"]["cpus"], "0");
+    assert_ne!(of("all")["ids"]["point_identity"], pinned["ids"]["point_identity"]);
+    let allowed = text(&of("all")["raw"]["stdout"]).trim().split('\t').nth(1).unwrap().to_owned();
+    assert_eq!(of("all")["backend"]["executed"]["affinity"], allowed);
+}
+
+#[test]
+fn cpus_that_are_not_there_are_a_failed_precondition_and_nothing_runs() {
+    let bench = Bench::one("cpus: \"0,4000\"\nargv: [./bench.sh]");
+    bench.script("bench.sh", "true");
+    bench.run(&[]).expect(1);
+    assert!(bench.ran().is_empty());
+    let record = bench.record();
+    assert_eq!((record["status"].as_str(), record["reason"].as_str()), (Some("failed"), Some("precondition")));
+    assert!(record["message"].as_str().unwrap().starts_with("CPUs 4000 are not there or not allowed"), "{}", record["message"]);
+}
+
+#[test]
+fn a_secret_reaches_the_workload_and_nothing_that_is_kept() {
+    let secret = "s3cr3t-of-the-lab";
+    let block = "env: { TOKEN: \"${secret:LAB_TOKEN}\", AUTH: \"Bearer ${secret:LAB_TOKEN}\" }\nargv: [./bench.sh]\nmetrics: { length: { from: \"file:out.txt\", regex: 'n=(\\d+)', unit: bytes, better: lower } }";
+    let bench = Bench::one(block);
+    bench.script("bench.sh", "echo \"$AUTH\"; echo \"$TOKEN\" >&2; printf 'n=%s %s' ${#TOKEN} \"$TOKEN\" > out.txt");
+    let unset = bench.run(&[]).expect(2);
+    assert!(unset.stderr().contains("the secret `LAB_TOKEN` is not set"), "{}", unset.stderr());
+    let ran = bench.lab.run_with(&["run", "c.yaml"], &[("LAB_TOKEN", secret)]).expect(0);
+    assert!(!format!("{}{}", ran.stdout(), ran.stderr()).contains(secret));
+    let record = bench.record();
+    assert_eq!(text(&record["raw"]["stdout"]), "Bearer ${secret:LAB_TOKEN}\n");
+    assert_eq!(text(&record["raw"]["stderr"]), "${secret:LAB_TOKEN}\n");
+    assert_eq!(record["metrics"]["length"]["value"], secret.len() as f64, "the workload had the value itself");
+    assert_eq!(record["backend"]["executed"]["env"]["AUTH"], "Bearer ${secret:LAB_TOKEN}");
+    // Nowhere: results, spool, sockets, journal.
+    for file in bench.lab.all_files() {
+        let bytes = fs::read(&file).unwrap_or_default();
+        let leaks = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        assert!(!leaks || file.ends_with("out.txt"), "{}", file.display());
+    }
+    // Another value is not another point.
+    bench.ran();
+    let again = bench.lab.run_with(&["run", "c.yaml"], &[("LAB_TOKEN", "another-secret-value")]).expect(0);
+    assert!(again.stderr().contains("1 reused"), "{}", again.stderr());
+}
+
+#[test]
+fn builds_are_compared_by_what_they_contain() {
+    let bench = Bench::new();
+    bench.lab.write(
+        "c.yaml",
+        "campaign: c
+devices: { here: { local: {}, builds: { old: { bench: ./old.sh }, new: { bench: ./new.sh } } } }
+defaults: { repetitions: 2, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
+matrix:
+  - { devices: here, backend: command, build: [old, new], argv: [\"{build.bench}\", \"{build}\"], flags: { -n: [\"1\", \"2\"], --quiet: true } }
+",
+    );
+    bench.script("old.sh", "true");
+    bench.script("new.sh", "true");
+    bench.run(&[]).expect(0);
+    assert_eq!(bench.ran(), ["new", "new", "new", "new", "old", "old", "old", "old"]);
+    let argv: Vec<String> = bench.lab.records("c").iter().map(|(_, record)| record["backend"]["executed"]["argv"].to_string()).collect();
+    assert!(argv.contains(&"[\"./old.sh\",\"old\",\"-n\",\"2\",\"--quiet\"]".to_owned()), "{argv:?}");
+    // Only the build that changed runs again.
+    bench.script("new.sh", "true # another build");
+    bench.run(&[]).expect(0);
+    assert_eq!(bench.ran(), ["new", "new", "new", "new"]);
+    let report = bench.look(&["report"]).expect(0);
+    assert!(report.stdout().contains("build") && report.stdout().contains("flags.-n"), "{}", report.stdout());
+}
+
+#[test]
+fn a_condition_about_the_device_is_decided_at_contact() {
+    let bench = Bench::one("params: { size: [1, 2, 3] }\nwhen: size < 2 or device.logical_cpus > 100000\nargv: [./bench.sh, \"{size}\"]");
+    bench.script("bench.sh", "true");
+    let before = bench.lab.run(&["plan", "c.yaml"]).expect(0);
+    assert!(before.stdout().contains("3 points"), "{}", before.stdout());
+    assert!(before.stdout().contains("2 of them may be left out: device.logical_cpus of here is not known yet"), "{}", before.stdout());
+    bench.run(&[]).expect(0);
+    assert_eq!(bench.ran(), ["1"]);
+    let after = bench.lab.run(&["plan", "c.yaml"]).expect(0);
+    assert!(after.stdout().contains("1 point,"), "{}", after.stdout());
+    assert!(after.stdout().contains("left out by `when`: 2 points (size < 2 or device.logical_cpus > 100000)"), "{}", after.stdout());
+    assert!(bench.look(&["status"]).expect(0).stdout().contains('1'));
+}
+
+#[test]
+fn set_changes_one_run_of_a_campaign_and_stands_in_the_journal() {
+    let bench = Bench::new();
+    bench.run(&["--set", "repetitions=1", "--set", "params.size=[7]"]).expect(0);
+    assert_eq!(bench.ran(), ["7"]);
+    assert_eq!(bench.last_event("campaign_started")["set"], serde_json::json!(["repetitions=1", "params.size=[7]"]));
+    let wrong = bench.run(&["--set", "repetitons=1"]).expect(2);
+    assert!(wrong.stderr().contains("did you mean `repetitions`?"), "{}", wrong.stderr());
+}
+
+#[test]
+fn a_used_file_is_kept_with_the_results() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "devices: { here: { local: {} } }", "use: lab.yaml");
+    bench.lab.write("lab.yaml", "devices: { here: { local: {} } } # the lab\n");
+    bench.run(&[]).expect(0);
+    assert_eq!(bench.ran().len(), 4);
+    let kept = fs::read_to_string(bench.lab.results("c").join("campaign.used.1.yaml")).unwrap();
+    assert!(kept.contains("# the lab"));
+    bench.lab.run(&["status", "results/c"]).expect(0);
+    bench.lab.run(&["verify", "results/c"]).expect(0);
+}
+
+#[test]
+fn what_this_build_cannot_do_is_planned_and_refused_before_anything_is_touched() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "local: {}", "ssh: { host: pi5 }");
+    let plan = bench.lab.run(&["plan", "c.yaml"]).expect(2);
+    assert!(plan.stdout().contains("2 points, 4 runs on 1 device"), "{}", plan.stdout());
+    assert!(plan.stderr().contains("`ssh` is not in this build yet"), "{}", plan.stderr());
+    let run = bench.run(&[]).expect(2);
+    assert!(run.stderr().contains("`ssh` is not in this build yet"), "{}", run.stderr());
+    assert!(!bench.lab.path("results").exists());
+}
