@@ -9,7 +9,9 @@ macro_rules! say {
 }
 
 mod export;
+mod init;
 mod plan;
+mod probe;
 mod progress;
 mod reference;
 mod reparse;
@@ -112,6 +114,23 @@ Examples:
   isotherm export results/command --public /tmp/command
   isotherm export results/command --public /tmp/command --redact projectx --json")]
     Export(ExportArgs),
+    /// Find out what this machine, or a campaign's devices, can measure, and why they can't measure the rest
+    #[command(after_help = "\
+Examples:
+  isotherm probe
+  isotherm probe configs/smoke.yaml --device here
+  isotherm probe --json | jq '.devices[].capabilities[] | select(.found.absent)'
+  isotherm probe --root copy-of-a-board/        its /proc and /sys, copied
+
+A device that a campaign holds is left alone (exit code 4) unless --force is given: a probe beside a measurement disturbs it.")]
+    Probe(ProbeArgs),
+    /// Write a first campaign that runs, from the models and tools found here
+    #[command(after_help = "\
+Examples:
+  isotherm init
+  isotherm init --models ~/onnx --output nightly.yaml
+  isotherm init && isotherm plan campaign.yaml && isotherm run campaign.yaml")]
+    Init(InitArgs),
     /// Print a JSON Schema
     #[command(after_help = "\
 Examples:
@@ -241,6 +260,40 @@ enum Include {
 }
 
 #[derive(Args)]
+struct ProbeArgs {
+    /// A campaign file: its devices instead of this machine
+    file: Option<PathBuf>,
+    /// Only this device
+    #[arg(long, value_name = "ID", requires = "file")]
+    device: Option<String>,
+    /// Although a campaign holds the device
+    #[arg(long)]
+    force: bool,
+    /// Look at the files below this directory instead of /; nothing is executed or tried out
+    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    root: Option<PathBuf>,
+    /// Everything as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct InitArgs {
+    /// Another machine than this one: not in this build yet
+    #[arg(value_name = "USER@HOST")]
+    target: Option<String>,
+    /// The file to write
+    #[arg(long, short, value_name = "FILE", default_value = "campaign.yaml")]
+    output: PathBuf,
+    /// Look for models here too; repeatable
+    #[arg(long = "models", value_name = "DIR")]
+    models: Vec<PathBuf>,
+    /// Overwrite the file if it is there
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
 struct DirArgs {
     /// Results directory of one campaign
     dir: PathBuf,
@@ -305,6 +358,8 @@ pub fn main() -> ExitCode {
         Command::Schema { of } => results::schema(of),
         Command::Explain(args) => reference::explain(&args),
         Command::Reference { page } => print(&page.markdown()),
+        Command::Probe(args) => probe::probe(&args),
+        Command::Init(args) => init::init(&args),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))
 }

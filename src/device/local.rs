@@ -2,14 +2,38 @@
 
 use super::{DeviceError, agent};
 use crate::config::model::Local;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// Variables that the agent needs of our environment; a workload gets none of them from it.
 const PASSED_ON: [&str; 6] = ["HOME", "USER", "XDG_STATE_HOME", "ISOTHERM_LEASE", "ISOTHERM_LINGER_MS", "PATH"];
 
+/// Variables by which a probe finds what a user has installed.
+const PASSED_TO_PROBE: [&str; 4] = ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT"];
+
 /// Start `agent serve`; it has not answered yet.
 pub fn start(device: &str, local: &Local, nonce: &str) -> Result<Child, DeviceError> {
+    spawn(device, local, |command| {
+        command.args(["serve", "--nonce", nonce]);
+        if let Some(dir) = &local.state_dir {
+            command.args(["--state-dir", dir]);
+        }
+    })
+}
+
+/// Start `agent probe`, beside whatever keeper there is.
+pub fn start_probe(device: &str, local: &Local, nonce: &str) -> Result<Child, DeviceError> {
+    spawn(device, local, |command| {
+        command.args(["probe", "--nonce", nonce]).envs(inherited(&PASSED_TO_PROBE));
+    })
+}
+
+fn inherited(names: &'static [&'static str]) -> impl Iterator<Item = (&'static str, OsString)> {
+    names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)))
+}
+
+fn spawn(device: &str, local: &Local, role: impl Fn(&mut Command)) -> Result<Child, DeviceError> {
     let (Some(bytes), Some(sha256)) = (agent::EMBEDDED, agent::embedded_sha256()) else {
         return Err(DeviceError::NoAgent { device: device.into() });
     };
@@ -23,10 +47,8 @@ pub fn start(device: &str, local: &Local, nonce: &str) -> Result<Child, DeviceEr
             }
         };
         let mut command = Command::new(&path);
-        command.args(["serve", "--nonce", nonce]).env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
-        if let Some(dir) = &local.state_dir {
-            command.args(["--state-dir", dir]);
-        }
+        command.env_clear().envs(inherited(&PASSED_ON));
+        role(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own: Ctrl-C is for us to handle.
         command.process_group(0);

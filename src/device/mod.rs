@@ -4,8 +4,10 @@
 
 mod agent;
 mod local;
+mod probe;
 mod session;
 
+pub use probe::probe;
 pub use session::{Happening, Session};
 
 /// Does this build carry an agent for `local` devices? Only one made on Linux does.

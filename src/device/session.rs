@@ -238,7 +238,7 @@ impl Session {
 }
 
 /// Read past whatever was printed before, up to the agent's own line with our nonce.
-fn greeting(stdout: &mut impl BufRead, nonce: &str) -> io::Result<()> {
+pub(super) fn greeting(stdout: &mut impl BufRead, nonce: &str) -> io::Result<()> {
     let mut seen = Vec::new();
     loop {
         let mut line = Vec::new();

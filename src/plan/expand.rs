@@ -10,6 +10,7 @@ use crate::store::record::PointIds;
 use indexmap::IndexMap;
 use isotherm_wire::inspect::Machine;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -148,8 +149,8 @@ impl PlanError {
 /// A point that stands twice, a model without a path on a device, a condition without an answer, or nothing left.
 pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> Result<Plan, PlanError> {
     let mut plan = Plan { campaign: campaign.name.clone(), points: Vec::new(), excluded: 0, dropped: Vec::new(), undecided: BTreeMap::new() };
-    // Point of the same content → index. Within one block the axes differ, unless values of variables come out equal.
-    let mut seen: HashMap<String, usize> = HashMap::new();
+    // Points that may have the same content → their indices. Within one block the axes differ, unless values of variables come out equal.
+    let mut seen: HashMap<u64, Vec<usize>> = HashMap::new();
     let may_repeat = campaign.blocks.len() > 1 || campaign.blocks.iter().any(|block| !block.include.is_empty() || has_texts(block));
     for (index, block) in campaign.blocks.iter().enumerate() {
         let maker = Maker::new(campaign, index);
@@ -180,13 +181,13 @@ pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> 
                         Verdict::Unknown(name) => *plan.undecided.entry(format!("{name} of {device}")).or_default() += 1,
                     }
                     if may_repeat {
-                        let spec = identity::canonical(&identity::spec(&point));
-                        if let Some(&first) = seen.get(&spec) {
-                            let line = |p: &Point| campaign.blocks[p.block].line;
-                            let (first, second) = (line(&plan.points[first]), block.line);
+                        let alike = seen.entry(likeness(&point)).or_default();
+                        let spec = |point: &Point| identity::canonical(&identity::spec(point));
+                        if let Some(first) = alike.iter().map(|&i| &plan.points[i]).find(|earlier| spec(earlier) == spec(&point)) {
+                            let (first, second) = (campaign.blocks[first.block].line, block.line);
                             return Err(PlanError::Twice { point: point.label(), device: device.to_owned(), first, second });
                         }
-                        seen.insert(spec, plan.points.len());
+                        alike.push(plan.points.len());
                     }
                     plan.points.push(point);
                 }
@@ -201,6 +202,41 @@ pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> 
     }
     distinguish_slugs(&mut plan.points);
     Ok(plan)
+}
+
+/// The same for points of the same content; quick, and seldom the same for others.
+fn likeness(point: &Point) -> u64 {
+    let hash = |value: &dyn Fn(&mut DefaultHasher)| {
+        let mut hasher = DefaultHasher::new();
+        value(&mut hasher);
+        hasher.finish()
+    };
+    let argv = if let Work::Command(work) = &point.work { work.argv.as_slice() } else { &[] };
+    // The order of variables means nothing.
+    let env = point.env.iter().map(|(name, value)| hash(&|h| (name, value).hash(h))).fold(0, u64::wrapping_add);
+    hash(&|h| (place(&point.ids, false), argv, env).hash(h))
+}
+
+/// Which place of the sweep it is: equal for points with the same device, backend and axes, in whatever order; `all`: with those that
+/// stand in the environment and on the command line as well.
+fn place(ids: &PointIds, all: bool) -> u64 {
+    let elsewhere = |name: &str| !all && (name.starts_with("env.") || name.starts_with("flags."));
+    let hash = |(name, value): (&String, &AxisValue)| {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        match value {
+            AxisValue::Bool(value) => (0, value).hash(&mut hasher),
+            AxisValue::Int(value) => (1, value).hash(&mut hasher),
+            AxisValue::Float(value) => (2, value.to_bits()).hash(&mut hasher),
+            AxisValue::Text(value) => (3, value).hash(&mut hasher),
+            AxisValue::List(value) => (4, value).hash(&mut hasher),
+        }
+        hasher.finish()
+    };
+    let axes = ids.axes.iter().filter(|(name, _)| !elsewhere(name)).map(hash).fold(0, u64::wrapping_add);
+    let mut hasher = DefaultHasher::new();
+    (&ids.device, &ids.backend, axes).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Does it sweep variables or options? Their values may come out equal once placeholders are replaced.
@@ -270,9 +306,9 @@ pub fn job_key(ids: &PointIds) -> String {
 /// Points of several blocks with the same axes differ in something that isn't one: make what differs visible as `env.NAME` or `block.…`,
 /// so that tables can tell them apart. It is no part of their identity, where it stands in its own field.
 fn distinguish(points: &mut [Point]) {
-    let mut groups: IndexMap<String, Vec<usize>> = IndexMap::new();
+    let mut groups: IndexMap<u64, Vec<usize>> = IndexMap::new();
     for (i, point) in points.iter().enumerate() {
-        groups.entry(job_key(&point.ids)).or_default().push(i);
+        groups.entry(place(&point.ids, true)).or_default().push(i);
     }
     for group in groups.into_values().filter(|group| group.len() > 1) {
         let names: BTreeSet<String> = group.iter().flat_map(|&i| points[i].env.keys().cloned()).collect();

@@ -5,6 +5,7 @@ pub mod diff;
 pub mod expand;
 pub mod files;
 pub mod identity;
+pub mod outlook;
 
 pub use diff::{JobState, PlannedJob};
 pub use expand::{Plan, PlanError, Point, Work};

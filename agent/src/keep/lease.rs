@@ -29,9 +29,24 @@ pub struct Lease {
     answering: thread::JoinHandle<()>,
 }
 
+fn name() -> String {
+    std::env::var(NAME_VARIABLE).unwrap_or_else(|_| NAME.to_owned())
+}
+
+/// Who holds the lease of this machine, without taking it; `None` = nobody.
+pub fn holder() -> io::Result<Option<Holder>> {
+    let name = name();
+    match who_holds(SocketAddr::from_abstract_name(name.as_bytes())?) {
+        Ok(holder) => Ok(Some(holder)),
+        // Nobody, or one that is just giving it back.
+        Err(e) if is_silence(&e) => Ok(None),
+        Err(e) => Err(io::Error::other(format!("something that is no keeper of isotherm holds the socket @{name}: {e}"))),
+    }
+}
+
 /// Take the lease of this machine.
 pub fn take(holder: &Holder) -> Result<Lease, Refused> {
-    let name = std::env::var(NAME_VARIABLE).unwrap_or_else(|_| NAME.to_owned());
+    let name = name();
     let address = SocketAddr::from_abstract_name(name.as_bytes()).map_err(Refused::Failed)?;
     let listener = bind(&address, &name)?;
     let line = serde_json::to_string(holder).map_err(|e| Refused::Failed(e.into()))? + "\n";
@@ -115,7 +130,9 @@ mod tests {
         // SAFETY: no other test of this binary reads or writes the environment.
         unsafe { std::env::set_var(NAME_VARIABLE, format!("isotherm-test-{}", std::process::id())) };
         let holder = |id: &str| Holder { results_id: id.into(), campaign: "c".into(), controller: "me".into(), since: "now".into() };
+        assert!(matches!(super::holder(), Ok(None)));
         let Ok(lease) = take(&holder("first")) else { panic!("free") };
+        assert!(matches!(super::holder(), Ok(Some(h)) if h.results_id == "first"));
         assert!(matches!(take(&holder("second")), Err(Refused::Held(h)) if h.results_id == "first"));
         lease.give_back();
         assert!(take(&holder("second")).is_ok());

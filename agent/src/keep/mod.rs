@@ -4,7 +4,7 @@
 
 mod client;
 mod execute;
-mod lease;
+pub mod lease;
 mod outgoing;
 
 use crate::inspect::files::HashCache;

@@ -31,6 +31,38 @@ pub trait Source: Send {
     fn read(&mut self, values: &mut [Option<f64>]);
 }
 
+/// A source, or what it would have defined and why it isn't there.
+pub type Opened = Result<Box<dyn Source>, (Vec<Definition>, String)>;
+
+/// How one source is opened; on any thread, so that one that hangs can be given up.
+pub struct Opener {
+    /// Unique among them.
+    pub name: &'static str,
+    pub open: Box<dyn FnOnce() -> Opened + Send>,
+}
+
+/// Every source that there is, below `root`.
+pub fn openers(root: &Path) -> Vec<Opener> {
+    fn boxed<S: Source + 'static>(opened: Result<S, (Vec<Definition>, String)>) -> Opened {
+        opened.map(|source| Box::new(source) as Box<dyn Source>)
+    }
+    let opener = |name, open: fn(&Path) -> Opened| {
+        let root = root.to_owned();
+        Opener { name, open: Box::new(move || open(&root)) }
+    };
+    vec![
+        opener("stat", |root| boxed(stat::Stat::open(root))),
+        opener("loadavg", |root| boxed(stat::LoadAverage::open(root))),
+        opener("meminfo", |root| boxed(meminfo::Meminfo::open(root))),
+        opener("vmstat", |root| boxed(meminfo::Vmstat::open(root))),
+        opener("pressure_cpu", |root| boxed(pressure::Pressure::open(root, "cpu"))),
+        opener("pressure_memory", |root| boxed(pressure::Pressure::open(root, "memory"))),
+        opener("pressure_io", |root| boxed(pressure::Pressure::open(root, "io"))),
+        opener("cgroup_memory", |root| boxed(cgroup::Memory::open(&inspect::cgroup::locate(root)))),
+        opener("cgroup_throttling", |root| boxed(cgroup::Throttling::open(&inspect::cgroup::locate(root)))),
+    ]
+}
+
 /// All sources that exist here, and why the others don't.
 pub struct Sources {
     /// With the number of its definitions.
@@ -43,24 +75,17 @@ impl Sources {
     /// Open everything below `root`; `/` on a real machine.
     pub fn open(root: &Path) -> Sources {
         let mut all = Sources { sources: Vec::new(), definitions: Vec::new(), absent: Vec::new() };
-        all.add(stat::Stat::open(root));
-        all.add(stat::LoadAverage::open(root));
-        all.add(meminfo::Meminfo::open(root));
-        all.add(meminfo::Vmstat::open(root));
-        for resource in ["cpu", "memory", "io"] {
-            all.add(pressure::Pressure::open(root, resource));
+        for opener in openers(root) {
+            all.add((opener.open)());
         }
-        let groups = inspect::cgroup::locate(root);
-        all.add(cgroup::Memory::open(&groups));
-        all.add(cgroup::Throttling::open(&groups));
         all
     }
 
-    fn add<S: Source + 'static>(&mut self, opened: Result<S, (Vec<Definition>, String)>) {
+    fn add(&mut self, opened: Opened) {
         match opened {
             Ok(source) => {
                 let definitions = source.definitions();
-                self.sources.push((definitions.len(), Box::new(source)));
+                self.sources.push((definitions.len(), source));
                 self.definitions.extend(definitions);
             }
             Err((definitions, reason)) => self.absent.extend(definitions.into_iter().map(|d| (d, reason.clone()))),

@@ -1,0 +1,166 @@
+//! `isotherm probe`.
+
+use super::words::plain;
+use super::{ProbeArgs, complain, draft, exit, print};
+use crate::config::model::{Device, Local, Transport};
+use crate::device::{self, DeviceError};
+use crate::probe::{self, Row, Section};
+use indexmap::IndexMap;
+use isotherm_wire::probe::{PROBE_VERSION, ProbeRequest, Probed};
+use isotherm_wire::session::Failure;
+use serde_json::{Value, json};
+
+/// Columns are as wide as most of their cells; a longer cell moves only its own line.
+const WIDEST_NAME: usize = 34;
+const WIDEST_SOURCE: usize = 52;
+
+/// This machine, as a campaign's device `here: { local: {} }` would be.
+pub fn this_machine() -> Device {
+    Device { id: "here".into(), transport: Transport::Local(Local::default()), models_dir: None, env: IndexMap::new(), builds: IndexMap::new() }
+}
+
+pub fn probe(args: &ProbeArgs) -> u8 {
+    let devices = match devices(args) {
+        Ok(devices) => devices,
+        Err(code) => return code,
+    };
+    let root = match &args.root {
+        None => "/".to_owned(),
+        Some(root) => match std::fs::canonicalize(root).and_then(|root| std::fs::read_dir(&root).map(|_| root)) {
+            Ok(root) => root.display().to_string(),
+            Err(e) => {
+                let hint = "give a directory that holds a copy of a machine's `proc` and `sys`";
+                complain(&format!("failed to look at {}: {e}", root.display()), Some(hint));
+                return exit::USAGE;
+            }
+        },
+    };
+    let request = ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models: Vec::new() };
+    let mut reached = 0;
+    let mut entries = Vec::new();
+    let mut text = String::new();
+    for device in &devices {
+        match device::probe(device, &request) {
+            Ok(probed) => {
+                reached += 1;
+                if let Some(holder) = &probed.held_by {
+                    say!("warning: `{}` is held by campaign `{}`: this probe may have disturbed a run", device.id, plain(&holder.campaign));
+                }
+                text += &page(&device.id, &probed);
+                entries.push(entry(&device.id, &probed));
+            }
+            Err(error) => {
+                let hint = hint(&error);
+                complain(&error.to_string(), hint.as_deref());
+                entries.push(json!({ "device": device.id, "error": error.to_string(), "hint": hint }));
+            }
+        }
+    }
+    let out = if args.json { format!("{:#}\n", json!({ "probe_version": PROBE_VERSION, "devices": entries })) } else { text };
+    match (print(&out), reached) {
+        (exit::OK, 0) => exit::NO_DEVICE,
+        (exit::OK, n) if n < devices.len() => exit::NOT_ALL,
+        (code, _) => code,
+    }
+}
+
+/// Devices to ask: this machine, or those of a campaign.
+fn devices(args: &ProbeArgs) -> Result<Vec<Device>, u8> {
+    let Some(file) = &args.file else { return Ok(vec![this_machine()]) };
+    // A campaign of a later build has devices that can be asked today.
+    let campaign = draft(file, &[])?.campaign;
+    let Some(id) = &args.device else {
+        let is_used = |id: &String| campaign.blocks.iter().any(|block| block.devices.contains(id));
+        return Ok(campaign.devices.iter().filter(|(id, _)| is_used(id)).map(|(_, device)| device.clone()).collect());
+    };
+    match campaign.devices.get(id) {
+        Some(device) => Ok(vec![device.clone()]),
+        None => {
+            let known: Vec<&str> = campaign.devices.keys().map(String::as_str).collect();
+            complain(&format!("no device `{id}` in this campaign; there are {}", known.join(", ")), None);
+            Err(exit::USAGE)
+        }
+    }
+}
+
+/// A probe has a way of its own out of a held device.
+pub fn hint(error: &DeviceError) -> Option<String> {
+    match error {
+        DeviceError::Refused { failure, .. } if matches!(**failure, Failure::LeaseHeld(_)) => Some(
+            "a probe beside a measurement disturbs it: wait until that campaign has ended, or look all the same with `isotherm probe --force`".into(),
+        ),
+        DeviceError::NoAnswer { .. } => Some("try again; `dmesg` may name a driver that hangs".into()),
+        other => other.hint(),
+    }
+}
+
+fn entry(device: &str, probed: &Probed) -> Value {
+    let mut entry = json!(probed);
+    entry["device"] = device.into();
+    entry["summary"] = probe::machine_line(&probed.machine).into();
+    for (capability, shown) in probed.capabilities.iter().zip(entry["capabilities"].as_array_mut().into_iter().flatten()) {
+        if capability.absent().is_some() {
+            shown["found"]["absent"]["remedy"] = probe::remedy(capability, &probed.machine).into();
+        }
+    }
+    entry
+}
+
+/// What people see of one device.
+fn page(device: &str, probed: &Probed) -> String {
+    let copy = if probed.root == "/" { String::new() } else { format!(" (files below {})", probed.root) };
+    let mut text = format!("{}: {}{}\n", plain(device), plain(&probe::machine_line(&probed.machine)), plain(&copy));
+    for (section, rows) in probe::sections(probed) {
+        text += &format!("  {}\n", title(section));
+        text += &lines(&rows);
+    }
+    text
+}
+
+fn title(section: Section) -> &'static str {
+    match section {
+        Section::CanMeasure => "can measure (in every run)",
+        Section::CanRun => "can run",
+        Section::NotYet => "there, but no part of a record in this build yet",
+        Section::Cannot => "cannot",
+        Section::MayDo => "may do (PID namespace and cgroup are used where possible, the others not in this build yet)",
+    }
+}
+
+fn lines(rows: &[Row]) -> String {
+    let width = |of: fn(&Row) -> &str, most: usize| rows.iter().map(|row| plain(of(row)).chars().count()).filter(|n| *n <= most).max().unwrap_or(0);
+    let (name, source) = (width(|row| &row.name, WIDEST_NAME), width(|row| &row.source, WIDEST_SOURCE));
+    let has_source = rows.iter().any(|row| !row.source.is_empty());
+    let has_cost = rows.iter().any(|row| row.cost_ns.is_some());
+    let mut text = String::new();
+    for row in rows {
+        let mut cells = vec![format!("{:name$}", plain(&row.name))];
+        if has_source {
+            cells.push(format!("{:source$}", plain(&row.source)));
+        }
+        if has_cost {
+            cells.push(format!("{:>14}", row.cost_ns.map(cost).unwrap_or_default()));
+        }
+        cells.push(plain(&row.text));
+        text += &format!("    {}\n", cells.join("  ").trim_end());
+        if let Some(remedy) = &row.remedy {
+            text += &format!("    {:name$}  → {}\n", "", plain(remedy));
+        }
+    }
+    text
+}
+
+/// `0.012 ms/read`.
+fn cost(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    let decimals = if ms >= 10.0 {
+        0
+    } else if ms >= 1.0 {
+        1
+    } else if ms >= 0.1 {
+        2
+    } else {
+        3
+    };
+    format!("{ms:.decimals$} ms/read")
+}

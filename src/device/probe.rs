@@ -1,0 +1,76 @@
+//! Asking a device what it can measure: an agent of its own for one question and one answer, beside whatever keeper there is.
+
+use super::{DeviceError, local, session};
+use crate::config::model::{Device, Transport};
+use isotherm_wire::codec::{read_frame, write_message};
+use isotherm_wire::probe::{ProbeAnswer, ProbeRequest, Probed};
+use std::io::{self, BufReader, Read};
+use std::process::Child;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// All trials end within 20 s, a handful of tools within 8 s each, containment is tried within 20 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// And each model within 20 s and what ending it takes.
+const MODEL_TIMEOUT: Duration = Duration::from_secs(25);
+/// What an agent said on stderr goes into an error up to here, bytes.
+const LONGEST_WORDS: u64 = 4096;
+
+/// Probe a device.
+///
+/// # Errors
+/// See [`DeviceError`]; a device that a campaign holds is `Refused` with the holder unless the request says `force`.
+pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceError> {
+    let nonce = uuid::Uuid::new_v4().simple().to_string();
+    let mut child = match &device.transport {
+        Transport::Local(config) => local::start_probe(&device.id, config, &nonce)?,
+        Transport::Later(kind) => return Err(DeviceError::Later { device: device.id.clone(), kind }),
+    };
+    let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(request.models.len()).unwrap_or(u32::MAX);
+    let answer = ask(&mut child, request, nonce, timeout);
+    if answer.is_err() {
+        // By its handle; what it had started dies with it.
+        let _ = child.kill();
+    }
+    let words = words(&mut child);
+    // It has answered or been killed. One that hangs in the kernel all the same isn't waited for.
+    let _ = child.try_wait();
+    match answer {
+        Ok(ProbeAnswer::Probed(probed)) => Ok(*probed),
+        Ok(ProbeAnswer::Refused(failure)) => Err(DeviceError::Refused { device: device.id.clone(), failure: Box::new(failure) }),
+        Err(reason) => {
+            let reason = if words.is_empty() { reason.to_string() } else { format!("{reason}; it said: {words}") };
+            Err(DeviceError::NoAnswer { device: device.id.clone(), reason })
+        }
+    }
+}
+
+fn ask(child: &mut Child, request: &ProbeRequest, nonce: String, timeout: Duration) -> io::Result<ProbeAnswer> {
+    let gone = || io::Error::other("its streams are not there");
+    let (mut stdin, stdout) = (child.stdin.take().ok_or_else(gone)?, child.stdout.take().ok_or_else(gone)?);
+    let (answer, answered) = channel();
+    thread::Builder::new().name("probe-reader".into()).spawn(move || {
+        let mut stdout = BufReader::new(stdout);
+        let read = session::greeting(&mut stdout, &nonce).and_then(|()| {
+            let frame = read_frame(&mut stdout)?.ok_or_else(|| io::Error::other("it ended without an answer"))?;
+            frame.message::<ProbeAnswer>()
+        });
+        let _ = answer.send(read);
+    })?;
+    write_message(&mut stdin, request)?;
+    match answered.recv_timeout(timeout) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", timeout.as_secs()))),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("it ended without an answer")),
+    }
+}
+
+/// What an agent that has ended said; nothing of one that lives on.
+fn words(child: &mut Child) -> String {
+    let mut text = Vec::new();
+    if let (Some(stderr), Ok(Some(_))) = (child.stderr.take(), child.try_wait()) {
+        let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).trim().to_owned()
+}

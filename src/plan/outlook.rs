@@ -1,0 +1,185 @@
+//! What a night will be like, from what earlier records say: how long it takes, what its time limits are worth, which difference it can
+//! resolve. Pure.
+
+use super::expand::Plan;
+use super::{PlannedJob, Point};
+use crate::config::model::Order;
+use crate::stats;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Share of a time limit from which a run is likely to meet it sooner or later.
+const CLOSE_TO_LIMIT: f64 = 0.5;
+
+/// What stored records say of one point, each list in any order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Past {
+    /// From start to end of a run without its settle, ms.
+    pub took_ms: Vec<f64>,
+    /// From spawn to exit, ms; what a time limit is for.
+    pub measured_ms: Vec<f64>,
+    /// Headlines of valid runs, of one metric and unit; above zero.
+    pub headlines: Vec<f64>,
+}
+
+/// Time of a part of a night.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Times {
+    /// Settle of all jobs.
+    pub settle: Duration,
+    /// The rest; `None` = nothing like it has run yet.
+    pub work: Option<Duration>,
+}
+
+impl Times {
+    /// All of it, if known.
+    #[must_use]
+    pub fn total(&self) -> Option<Duration> {
+        Some(self.settle + self.work?)
+    }
+}
+
+/// Time of jobs that have to run. A point that never ran takes what the others of its device and backend took at the median.
+/// `past`: by index of the point.
+#[must_use]
+pub fn times<'a>(plan: &Plan, jobs: impl Iterator<Item = &'a PlannedJob>, past: &[Past]) -> Times {
+    let mut of_kind: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for (point, past) in plan.points.iter().zip(past) {
+        of_kind.entry(kind(point)).or_default().extend(&past.took_ms);
+    }
+    let typical: BTreeMap<(&str, &str), f64> = of_kind.iter().filter_map(|(kind, times)| Some((*kind, stats::median(times)?))).collect();
+    let own: Vec<Option<f64>> = past.iter().map(|past| stats::median(&past.took_ms)).collect();
+    let mut times = Times { settle: Duration::ZERO, work: Some(Duration::ZERO) };
+    for job in jobs {
+        let point = &plan.points[job.slot.point];
+        times.settle += point.settings.settle;
+        let ms = own[job.slot.point].or_else(|| typical.get(&kind(point)).copied());
+        times.work = times.work.zip(ms).map(|(sum, ms)| sum + Duration::from_secs_f64(ms / 1000.0));
+    }
+    times
+}
+
+fn kind(point: &Point) -> (&str, &str) {
+    (&point.ids.device, &point.ids.backend)
+}
+
+/// What a time limit is worth.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Limit {
+    /// Earlier runs took longer than it allows: the longest.
+    Below(Duration),
+    /// They came close: the longest.
+    Close(Duration),
+}
+
+/// Points whose time limit is below what earlier runs needed, or close to it, by index.
+#[must_use]
+pub fn limits(plan: &Plan, past: &[Past]) -> Vec<(usize, Limit)> {
+    let judged = |(index, (point, past)): (usize, (&Point, &Past))| {
+        let longest = past.measured_ms.iter().copied().fold(0.0, f64::max);
+        let timeout = point.settings.timeout.as_secs_f64() * 1000.0;
+        let longest_time = Duration::from_secs_f64(longest / 1000.0);
+        match longest {
+            _ if longest > timeout => Some((index, Limit::Below(longest_time))),
+            _ if longest > CLOSE_TO_LIMIT * timeout => Some((index, Limit::Close(longest_time))),
+            _ => None,
+        }
+    };
+    plan.points.iter().zip(past).enumerate().filter_map(judged).collect()
+}
+
+/// The smallest difference between two points that the campaign can tell from noise, and at how many repetitions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Resolution {
+    /// As a ratio less 1: 0.023 for 2.3 %.
+    pub difference: f64,
+    /// The smallest of the campaign.
+    pub repetitions: u32,
+    /// Points whose spread it is from.
+    pub n_points: usize,
+}
+
+/// t·√(2/R)·s, with s the pooled standard deviation of the logs of run headlines of each point and t the two-sided 95 % quantile at
+/// 2(R − 1) degrees of freedom. `None` = no point has two earlier headlines, or there is but one repetition.
+#[must_use]
+pub fn resolution(plan: &Plan, past: &[Past]) -> Option<Resolution> {
+    let (mut squares, mut freedom, mut n_points) = (0.0, 0.0, 0);
+    for past in past {
+        let logs: Vec<f64> = past.headlines.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect();
+        let Some(sd) = stats::standard_deviation(&logs) else { continue };
+        let own = logs.len() as f64 - 1.0;
+        squares += sd * sd * own;
+        freedom += own;
+        n_points += 1;
+    }
+    let repetitions = plan.points.iter().map(|point| point.settings.repetitions).min()?;
+    if n_points == 0 || repetitions < 2 {
+        return None;
+    }
+    let runs = f64::from(repetitions);
+    let t = stats::t_quantile(0.975, 2 * (repetitions as usize - 1))?;
+    let difference = (t * (2.0 / runs).sqrt() * (squares / freedom).sqrt()).exp_m1();
+    difference.is_finite().then_some(Resolution { difference, repetitions, n_points })
+}
+
+/// Is there a group of interleaved arms whose number of passes is odd? Then a part of a linear drift stays in the comparison.
+#[must_use]
+pub fn leaves_drift(points: &[&Point]) -> bool {
+    points.iter().any(|point| point.settings.order == Order::Interleaved && point.settings.repetitions > 1 && point.settings.repetitions % 2 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::plan::JobState;
+    use crate::schedule::Slot;
+    use std::path::Path;
+
+    fn plan() -> Plan {
+        let text = "devices: { here: { local: {} } }
+matrix:
+  - { devices: here, backend: command, threads: [1, 2, 3], argv: [x], timeout: 10s, prepare: { settle: 2s }, repetitions: 4 }
+";
+        let campaign = crate::config::parse(text, Path::new("/c/x.yaml")).unwrap();
+        crate::plan::expand::expand(&campaign, &BTreeMap::new()).unwrap()
+    }
+
+    fn past(took_ms: &[f64], measured_ms: &[f64], headlines: &[f64]) -> Past {
+        Past { took_ms: took_ms.to_vec(), measured_ms: measured_ms.to_vec(), headlines: headlines.to_vec() }
+    }
+
+    fn job(point: usize) -> PlannedJob {
+        let slot = Slot { point, repetition: 0, pass: 0 };
+        PlannedJob { id: String::new(), slot, position: 0, state: JobState::New, identity: None, attempt: 0, outdated: Vec::new() }
+    }
+
+    #[test]
+    fn a_point_that_never_ran_takes_what_the_others_took() {
+        let jobs = [job(0), job(1), job(2)];
+        let known = [past(&[1000.0, 3000.0], &[], &[]), past(&[4000.0], &[], &[]), Past::default()];
+        let times = times(&plan(), jobs.iter(), &known);
+        // Own medians 2 s and 4 s, and the median of 1, 3 and 4 s for the third; 2 s settle each.
+        assert_eq!(times, Times { settle: Duration::from_secs(6), work: Some(Duration::from_secs(9)) });
+        assert_eq!(times.total(), Some(Duration::from_secs(15)));
+        let unknown = super::times(&plan(), jobs.iter(), &[Past::default(), Past::default(), Past::default()]);
+        assert_eq!((unknown.work, unknown.total()), (None, None));
+    }
+
+    #[test]
+    fn a_limit_is_judged_by_the_longest_run() {
+        let known = [past(&[], &[4000.0, 4900.0], &[]), past(&[], &[5100.0], &[]), past(&[], &[2000.0, 12_000.0], &[])];
+        let expected = [(1, Limit::Close(Duration::from_millis(5100))), (2, Limit::Below(Duration::from_secs(12)))];
+        assert_eq!(limits(&plan(), &known), expected);
+    }
+
+    #[test]
+    fn the_resolution_is_that_of_a_t_test() {
+        // Printed by SciPy 1.17.1: expm1(t.ppf(.975, 6) * sqrt(2/4) * sqrt((var(log([100, 102, 98]), ddof=1)*2 + var(log([10, 10.1]), ddof=1)) / 3)).
+        let known = [past(&[], &[], &[100.0, 102.0, 98.0]), past(&[], &[], &[10.0, 10.1]), past(&[], &[], &[5.0])];
+        let resolution = resolution(&plan(), &known).unwrap();
+        assert!((resolution.difference - 0.029_547_824_946_865_06).abs() < 1e-12, "{}", resolution.difference);
+        assert_eq!((resolution.repetitions, resolution.n_points), (4, 2));
+        assert_eq!(super::resolution(&plan(), &[Past::default(), Past::default(), past(&[], &[], &[1.0])]), None);
+    }
+}
