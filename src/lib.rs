@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod device;
 pub mod digest;
+pub mod export;
 pub mod init;
 pub mod plan;
 pub mod probe;

@@ -14,6 +14,8 @@ mod axes;
 mod builtin;
 #[path = "campaign/claims.rs"]
 mod claims;
+#[path = "campaign/copies.rs"]
+mod copies;
 #[path = "campaign/failures.rs"]
 mod failures;
 #[path = "campaign/identity.rs"]
@@ -26,6 +28,8 @@ mod options;
 mod reading;
 #[path = "campaign/registry.rs"]
 mod registry;
+#[path = "campaign/rereading.rs"]
+mod rereading;
 #[path = "campaign/resume.rs"]
 mod resume;
 #[path = "campaign/views.rs"]

@@ -172,11 +172,13 @@ fn the_example_of_the_documentation_is_understood_and_can_run() {
 }
 
 /// Points as counted by hand in the comments of each file, and whether this build can run it.
-const SHIPPED: [(&str, usize, bool); 6] = [
+const SHIPPED: [(&str, usize, bool); 7] = [
     // 2 models × 2 thread counts
     ("smoke", 4, true),
     // 2 levels
     ("command", 2, true),
+    // 2 models × 2 thread counts, 2 levels
+    ("reference", 2 * 2 + 2, true),
     // 3 × 4 threads, 7 formats, 4 linked lengths, 4 depths, 2 × 3 latencies, 4 × 2 of images
     ("pi-overnight", 12 + 7 + 4 + 4 + 6 + 8, false),
     // 5 × 5 threads, 10 formats, 7 linked lengths, 2 × 4 depths, 3 × 4 latencies, 4 × 3 and 3 of images

@@ -1,11 +1,10 @@
 //! The `builtin` backend: ONNX inference by the engine inside the agent.
 
-use super::{Reading, check_digest, last_words, measured, spread};
+use super::{RawOutput, Reading, check_digest, last_words, measured, spread};
 use crate::config::model::Settings;
 use crate::registry::{Code, MetricId};
 use crate::stats;
 use crate::store::record::{Issue, Iterations, Metric, Reason};
-use isotherm_wire::result::RunResult;
 use isotherm_wire::task::{InferOutput, InferTask, Task};
 
 /// Seed of the generated inputs.
@@ -23,15 +22,14 @@ pub(super) fn task(threads: u32, settings: &Settings, model: &str) -> Task {
     })
 }
 
-pub(super) fn read(expected_digest: Option<&str>, result: &RunResult, exit_code: i32) -> Reading {
+pub(super) fn read(expected_digest: Option<&str>, raw: &RawOutput, exit_code: i32) -> Reading {
     let mut reading = Reading::default();
     if exit_code != 0 {
-        let words = last_words(result).unwrap_or_else(|| "it said nothing".into());
+        let words = last_words(raw).unwrap_or_else(|| "it said nothing".into());
         reading.failure = Some((Reason::ExitCode, words));
         return reading;
     }
-    let stdout = super::kept(&result.stdout);
-    let output: InferOutput = match serde_json::from_slice(&stdout) {
+    let output: InferOutput = match serde_json::from_slice(&raw.stdout.kept) {
         Ok(output) => output,
         Err(e) => {
             reading.failure = Some((Reason::Parse, format!("the engine's output was not understood: {e}")));
@@ -55,7 +53,7 @@ pub(super) fn read(expected_digest: Option<&str>, result: &RunResult, exit_code:
     reading.load_ms = Some(ms(output.load_ns));
     reading.warmup_ms = Some(output.warmup_ns.iter().map(|&ns| ns as f64 / 1e6).sum());
 
-    let (spawn, exit) = (result.times.spawn_ns.unwrap_or(0), result.times.exit_ns.unwrap_or(u64::MAX));
+    let (spawn, exit) = raw.window.unwrap_or((0, u64::MAX));
     if output.window_start_ns < spawn || output.window_end_ns > exit || output.window_end_ns <= output.window_start_ns {
         let message = "the engine's window does not lie between the start and the end of its process";
         reading.issues.push(Issue::new(Code::WindowOutsideRun, message));

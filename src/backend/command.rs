@@ -1,30 +1,31 @@
 //! The `command` backend: any program, its numbers read from what it printed or wrote by the campaign's rules.
 
-use super::{Reading, check_digest, kept, last_words, measured, metric_of, omitted};
+use super::output::{NOT_WRITTEN, Stream};
+use super::{RawOutput, Reading, check_digest, last_words, measured, metric_of, omitted};
 use crate::config::model::{MetricRule, Pick, Settings, Success, Take, TextSource};
 use crate::digest::sha256_hex;
 use crate::plan::expand::CommandWork;
+use crate::plan::identity::canonical;
 use crate::registry::MetricId;
 use crate::store::record::{Metric, Reason};
 use indexmap::IndexMap;
-use isotherm_wire::result::{CollectedFile, RunResult};
 use isotherm_wire::task::{ProcessTask, Task};
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) fn task(work: &CommandWork, settings: &Settings) -> Task {
     Task::Process(ProcessTask { argv: work.argv.clone(), warmup: settings.warmup, collect: work.collected() })
 }
 
-pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, result: &RunResult, exit_code: i32) -> Reading {
+pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, raw: &RawOutput, exit_code: i32) -> Reading {
     let mut reading = Reading::default();
     if !success.exit.contains(&exit_code) {
-        let words = last_words(result).map_or_else(String::new, |words| format!(": {words}"));
+        let words = last_words(raw).map_or_else(String::new, |words| format!(": {words}"));
         reading.failure = Some((Reason::ExitCode, format!("exit code {exit_code}{words}")));
     }
     for (name, rule) in metrics {
-        let definition = format!("command.{name}.v1");
-        let metric = match values(&rule.from, &rule.pick, result) {
+        let definition = definition(name, rule);
+        let metric = match values(&rule.from, &rule.pick, raw) {
             Ok(samples) => {
                 let metric = metric_of(&samples, &rule.unit, rule.better, &definition);
                 Metric { samples: if samples.len() > 1 { samples } else { Vec::new() }, ..metric }
@@ -38,27 +39,34 @@ pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, re
         reading.metrics.insert(name.clone(), metric);
     }
     if let Some(rule) = &success.output_digest {
-        match picked(&rule.from, &rule.pick, result) {
+        match picked(&rule.from, &rule.pick, raw) {
             Ok(values) => check_digest(&mut reading, sha256_hex(Value::Array(values).to_string().as_bytes()), "picked_json_v1", None),
             Err(why) => _ = reading.failure.get_or_insert_with(|| (Reason::Parse, format!("output digest: {why}"))),
         }
     }
-    let times = &result.times;
-    if let (Some(spawn), Some(exit)) = (times.spawn_ns, times.exit_ns) {
-        let (name, wall) = measured(MetricId::Wall, &[exit.saturating_sub(spawn) as f64 / 1e9]);
+    if let Some(wall_s) = raw.wall_s {
+        let (name, wall) = measured(MetricId::Wall, &[wall_s]);
         reading.metrics.entry(name).or_insert(wall);
     }
-    if let Some(usage) = &result.usage {
+    if let Some(usage) = &raw.usage {
         let (name, rss) = measured(MetricId::MaxRss, &[usage.max_rss_bytes as f64]);
         reading.metrics.entry(name).or_insert(rss);
     }
-    reading.executed.insert("warmup".into(), result.warmup.len().into());
+    reading.executed.insert("warmup".into(), raw.n_warmups.into());
     reading
 }
 
+/// Definition id of a campaign's metric: `command.NAME.` and 8 hex digits of the sha256 over the canonical JSON of `from` and `pick`, so
+/// that no table holds numbers of two rules. Unit and direction stand beside it in the record, and tables part by them anyway.
+#[must_use]
+pub fn definition(name: &str, rule: &MetricRule) -> String {
+    let how = canonical(&json!({"from": rule.from, "pick": rule.pick}));
+    format!("command.{name}.{}", &sha256_hex(how.as_bytes())[..8])
+}
+
 /// Finite numbers picked by a rule; at least one.
-fn values(from: &TextSource, pick: &Pick, result: &RunResult) -> Result<Vec<f64>, String> {
-    let numbers: Vec<f64> = picked(from, pick, result)?
+fn values(from: &TextSource, pick: &Pick, raw: &RawOutput) -> Result<Vec<f64>, String> {
+    let numbers: Vec<f64> = picked(from, pick, raw)?
         .iter()
         .map(|value| match value {
             Value::Number(number) => number.as_f64().ok_or_else(|| format!("{number} is out of range")),
@@ -74,8 +82,8 @@ fn values(from: &TextSource, pick: &Pick, result: &RunResult) -> Result<Vec<f64>
 }
 
 /// What a rule picks: one value, or all of an array or of several matches.
-fn picked(from: &TextSource, pick: &Pick, result: &RunResult) -> Result<Vec<Value>, String> {
-    let text = text(from, result)?;
+fn picked(from: &TextSource, pick: &Pick, raw: &RawOutput) -> Result<Vec<Value>, String> {
+    let text = text(from, raw)?;
     match pick {
         Pick::Json(pointer) => {
             let whole: Value = serde_json::from_str(&text).map_err(|e| format!("{} is not JSON: {e}", told(from)))?;
@@ -98,7 +106,7 @@ fn picked(from: &TextSource, pick: &Pick, result: &RunResult) -> Result<Vec<Valu
     }
 }
 
-fn told(from: &TextSource) -> String {
+pub(super) fn told(from: &TextSource) -> String {
     match from {
         TextSource::Stdout => "stdout".into(),
         TextSource::StdoutLastLine => "the last line of stdout".into(),
@@ -107,25 +115,28 @@ fn told(from: &TextSource) -> String {
     }
 }
 
-fn text(from: &TextSource, result: &RunResult) -> Result<String, String> {
-    let captured = match from {
-        TextSource::Stdout | TextSource::StdoutLastLine => &result.stdout,
-        TextSource::Stderr => &result.stderr,
-        TextSource::File(name) => match result.files.get(name) {
-            Some(CollectedFile::Written(captured)) => captured,
-            Some(CollectedFile::NotWritten) => return Err(format!("{name} was not written by this run")),
-            Some(CollectedFile::Missing(why)) => return Err(format!("{name}: {why}")),
+fn text(from: &TextSource, raw: &RawOutput) -> Result<String, String> {
+    let stream = match from {
+        TextSource::Stdout | TextSource::StdoutLastLine => &raw.stdout,
+        TextSource::Stderr => &raw.stderr,
+        TextSource::File(name) => match raw.files.get(name) {
+            Some(Ok(stream)) => stream,
+            Some(Err(why)) if why == NOT_WRITTEN => return Err(format!("{name} was {NOT_WRITTEN}")),
+            Some(Err(why)) => return Err(format!("{name}: {why}")),
             None => return Err(format!("{name} was not collected")),
         },
     };
-    let text = String::from_utf8_lossy(&kept(captured)).into_owned();
+    let Stream { bytes, kept, cut_at } = stream;
+    let cut = || format!("{} has {bytes} bytes, of which only the ends were kept", told(from));
     if *from == TextSource::StdoutLastLine {
-        let line = text.lines().rev().find(|line| !line.trim().is_empty());
-        return line.map(str::to_owned).ok_or_else(|| "stdout is empty".into());
+        let text = String::from_utf8_lossy(&kept[cut_at.unwrap_or(0)..]).into_owned();
+        // The first line behind a gap has lost its beginning.
+        let line = text.lines().skip(usize::from(cut_at.is_some())).filter(|line| !line.trim().is_empty()).last();
+        return line.map(str::to_owned).ok_or_else(|| if cut_at.is_some() { cut() } else { "stdout is empty".into() });
     }
     // The middle is gone: what a rule finds in the rest may be another thing than it would find in all of it.
-    if captured.tail.is_some() {
-        return Err(format!("{} has {} bytes, of which only the ends were kept", told(from), captured.bytes));
+    if cut_at.is_some() {
+        return Err(cut());
     }
-    Ok(text)
+    Ok(String::from_utf8_lossy(kept).into_owned())
 }

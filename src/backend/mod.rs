@@ -2,26 +2,45 @@
 
 pub mod builtin;
 pub mod command;
+pub mod output;
 
-use crate::config::model::{AxisValue, Better, MetricRule, Success};
-use crate::plan::{Point, Work};
+pub use crate::store::record::ParseSpec;
+pub use output::RawOutput;
+
+use crate::config::model::{AxisValue, Better, TextSource};
+use crate::digest::sha256_hex;
+use crate::plan::{Point, Work, identity};
 use crate::registry::{Code, MetricId};
 use crate::stats;
 use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Spread};
-use crate::store::sidecar;
 use indexmap::IndexMap;
-use isotherm_wire::result::{Captured, RunResult};
 use isotherm_wire::task::{Task, TensorFact};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a result is to be read; travels in the manifest, so that any controller can read it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ParseSpec {
-    Builtin { expected_digest: Option<String> },
-    Command { metrics: IndexMap<String, MetricRule>, success: Success },
+impl ParseSpec {
+    /// sha256 (hex) over its canonical JSON: rules with the same digest read the same.
+    ///
+    /// # Panics
+    /// Never: rules are plain JSON.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let value = serde_json::to_value(self).expect("rules are plain JSON");
+        sha256_hex(identity::canonical(&value).as_bytes())
+    }
+
+    /// Where they look.
+    fn sources(&self) -> Vec<&TextSource> {
+        match self {
+            ParseSpec::Builtin { .. } => vec![&TextSource::Stdout],
+            ParseSpec::Command { metrics, success } => {
+                metrics.values().map(|rule| &rule.from).chain(success.output_digest.as_ref().map(|rule| &rule.from)).collect()
+            }
+        }
+    }
 }
+
+/// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
+pub const READ_ISSUES: [Code; 3] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun];
 
 /// What a backend reads out of a result whose workload ended by itself.
 #[derive(Debug, Default)]
@@ -81,28 +100,22 @@ pub fn requested(point: &Point) -> IndexMap<String, Value> {
     requested
 }
 
-/// Read a result whose workload ended by itself with this exit code.
+/// Read the output of a run whose workload ended by itself with this exit code.
 #[must_use]
-pub fn read(spec: &ParseSpec, result: &RunResult, exit_code: i32) -> Reading {
+pub fn read(spec: &ParseSpec, output: &RawOutput, exit_code: i32) -> Reading {
     match spec {
-        ParseSpec::Builtin { expected_digest } => builtin::read(expected_digest.as_deref(), result, exit_code),
-        ParseSpec::Command { metrics, success } => command::read(metrics, success, result, exit_code),
+        ParseSpec::Builtin { expected_digest } => builtin::read(expected_digest.as_deref(), output, exit_code),
+        ParseSpec::Command { metrics, success } => command::read(metrics, success, output, exit_code),
     }
-}
-
-/// Bytes kept of a stream: all of it, or its head and tail.
-fn kept(captured: &Captured) -> Vec<u8> {
-    let blobs = std::iter::once(&captured.head).chain(&captured.tail);
-    blobs.filter_map(|b| sidecar::decode(b).ok()).collect::<Vec<_>>().concat()
 }
 
 /// The last lines of what a tool said: of stderr, or of stdout where it kept silent there.
 #[must_use]
-pub fn last_words(result: &RunResult) -> Option<String> {
+pub fn last_words(output: &RawOutput) -> Option<String> {
     const LINES: usize = 4;
     const CHARS: usize = 500;
-    [&result.stderr, &result.stdout].into_iter().find_map(|stream| {
-        let bytes = kept(stream);
+    [&output.stderr, &output.stdout].into_iter().find_map(|stream| {
+        let bytes = &stream.kept;
         // The end of megabytes is enough to find a few lines in.
         let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8192)..]).into_owned();
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.trim().is_empty()).collect();

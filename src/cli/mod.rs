@@ -8,11 +8,13 @@ macro_rules! say {
     }};
 }
 
+mod export;
 mod init;
 mod plan;
 mod probe;
 mod progress;
 mod reference;
+mod reparse;
 mod results;
 mod run;
 mod words;
@@ -91,6 +93,27 @@ Examples:
 Examples:
   isotherm verify results/smoke")]
     Verify(DirArgs),
+    /// Derive metrics, status and validity again from the output that the records keep; nothing is executed
+    #[command(after_help = "\
+By the rules that stand in the records, as after a fix in isotherm itself; with --campaign by those of the file, for the same points. \
+An earlier reading is kept in superseded/. A record whose output can't be read again stays as it is, and the exit code is 1.
+
+Examples:
+  isotherm reparse results/command --dry-run
+  isotherm reparse results/command --campaign configs/command.yaml
+  isotherm reparse results/command --json | jq '.changed[].path'")]
+    Reparse(ReparseArgs),
+    /// Make a copy of a results directory that can be given away: complete, whole, and without names of people, machines and places
+    #[command(after_help = "\
+Host, user, boot and machine names become pseudonyms under a key that nobody keeps; private directories become tokens; values of \
+variables are kept only for those that say how a number came about (OMP_*, GGML_*, ORT_*, LC_*, PATH …). Output of the workloads is \
+searched for all of this. Every record says what was replaced in it. At the end the copy is searched again: should anything be left, \
+there is no copy.
+
+Examples:
+  isotherm export results/command --public /tmp/command
+  isotherm export results/command --public /tmp/command --redact projectx --json")]
+    Export(ExportArgs),
     /// Find out what this machine, or a campaign's devices, can measure, and why they can't measure the rest
     #[command(after_help = "\
 Examples:
@@ -280,10 +303,42 @@ struct DirArgs {
 }
 
 #[derive(Args)]
+struct ReparseArgs {
+    /// Results directory of one campaign
+    dir: PathBuf,
+    /// Read by the rules of this campaign file
+    #[arg(long, value_name = "FILE")]
+    campaign: Option<PathBuf>,
+    #[command(flatten)]
+    set: SetArgs,
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct ExplainArgs {
     /// As in a record, a report or the output of a command
     name: Option<String>,
     /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct ExportArgs {
+    /// Results directory of one campaign
+    dir: PathBuf,
+    /// Where to make the public copy: a directory that isn't there yet, or is empty
+    #[arg(long, value_name = "OUT")]
+    public: Option<PathBuf>,
+    /// Take out this text, too, wherever it stands; repeatable
+    #[arg(long = "redact", value_name = "TEXT")]
+    redact: Vec<String>,
+    /// What was made as JSON on stdout
     #[arg(long)]
     json: bool,
 }
@@ -298,6 +353,8 @@ pub fn main() -> ExitCode {
         Command::Report(args) => results::report(&args),
         Command::Status(args) => results::status(&args),
         Command::Verify(args) => results::verify(&args),
+        Command::Reparse(args) => reparse::reparse(&args),
+        Command::Export(args) => export::export(&args),
         Command::Schema { of } => results::schema(of),
         Command::Explain(args) => reference::explain(&args),
         Command::Reference { page } => print(&page.markdown()),

@@ -4,7 +4,7 @@ use super::words::{count, duration, plain};
 use super::{Draft, PlanArgs, complain, draft, exit, print, run};
 use crate::config::model::{Campaign, Order};
 use crate::plan::expand::job_key;
-use crate::plan::{Plan, PlannedJob, diff, expand, identity};
+use crate::plan::{JobState, Plan, PlannedJob, diff, expand, identity};
 use crate::run::{Filter, Options};
 use crate::stats;
 use crate::store::index::{self, Scan};
@@ -104,6 +104,10 @@ impl View<'_> {
             let states: Vec<String> = diff::counts(jobs.iter().copied()).iter().map(|(state, n)| format!("{n} {state}")).collect();
             let as_of = self.facts.get(device).map_or("never asked: `--refresh` or `run` will".into(), |at| format!("facts as of {at}"));
             text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), self.estimate(jobs));
+        }
+        let reread = self.jobs.iter().filter(|job| matches!(job.state, JobState::Reread { .. })).count();
+        if reread > 0 {
+            text += &format!("  {reread} to be read again by the new rules\n");
         }
         let mut reasons: IndexMap<&str, usize> = IndexMap::new();
         for why in self.jobs.iter().filter_map(|j| j.state.why()) {

@@ -78,7 +78,8 @@ impl Progress {
             Event::Phase { phase, .. } if *phase != "collecting" => self.draw(&format!("{phase}, then measuring")),
             Event::Phase { phase, .. } => self.draw(phase),
             Event::Finished(finished) => self.finished(finished),
-            Event::Superseded { .. } => {}
+            Event::Superseded { .. } | Event::RecordReadAgain { .. } => {}
+            Event::ReadAgain { device, records } => self.talk(&format!("  {device}  {records} read again by the new rules")),
             Event::LinkLost { device, reason } => self.talk(&format!("  {device}  ! connection lost ({}): reconnecting", plain(reason))),
             Event::Stopping { how } => self.talk(&format!("  {how}")),
             Event::Warning { message } => self.talk(&format!("warning: {}", plain(message))),

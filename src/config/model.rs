@@ -188,40 +188,47 @@ pub struct Command {
 }
 
 /// How one metric is read from what the program left.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricRule {
     pub from: TextSource,
     pub pick: Pick,
+    /// As declared.
     pub unit: String,
     pub better: Better,
 }
 
 /// Where a value is looked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextSource {
     /// All of stdout.
     Stdout,
     /// The last line of stdout that isn't blank.
     StdoutLastLine,
+    /// All of stderr.
     Stderr,
     /// A file the program writes, relative to its working directory. Written `file:NAME` in a campaign.
     File(String),
 }
 
 /// How it is picked out of the text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pick {
     /// RFC 6901 pointer into the text parsed as JSON.
     Json(String),
     /// Regular expression with one capture group.
-    Regex { pattern: String, take: Take },
+    Regex {
+        /// As written.
+        pattern: String,
+        /// Which of several matches.
+        take: Take,
+    },
 }
 
 /// Which match counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Take {
     First,
@@ -240,7 +247,7 @@ pub enum Better {
 }
 
 /// When an invocation counts as done well.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Success {
     /// Exit codes that are not a failure.
@@ -256,7 +263,7 @@ impl Default for Success {
 }
 
 /// Which part of the output is digested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DigestRule {
     pub from: TextSource,

@@ -3,12 +3,14 @@
 use super::expand::{Plan, Point, job_key};
 use super::files;
 use super::identity::{self, DeviceReport, Identified};
+use crate::backend::{self, ParseSpec, output};
 use crate::digest;
 use crate::schedule::{self, Slot};
 use crate::store::index::{self, Entry, Scan};
 use crate::store::record::{Kind, PointIds, Status};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::FileAnswer;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +40,10 @@ pub enum JobState {
     Reused {
         path: String,
     },
+    /// This record is of the same, and was read by other rules: it will be read again by the new ones, and nothing has to run for that.
+    Reread {
+        path: String,
+    },
     /// The last run failed, or its record is invalid.
     Retry {
         path: String,
@@ -61,7 +67,7 @@ pub enum JobState {
 impl JobState {
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        matches!(self, JobState::Reused { .. })
+        matches!(self, JobState::Reused { .. } | JobState::Reread { .. })
     }
 
     /// The word for counts.
@@ -69,6 +75,7 @@ impl JobState {
     pub fn name(&self) -> &'static str {
         match self {
             JobState::Reused { .. } => "reused",
+            JobState::Reread { .. } => "reread",
             JobState::Retry { .. } => "retry",
             JobState::Stale { .. } => "stale",
             JobState::Lost { .. } => "lost",
@@ -82,7 +89,7 @@ impl JobState {
     pub fn why(&self) -> Option<&str> {
         match self {
             JobState::Retry { why, .. } | JobState::Stale { why } | JobState::Lost { why } | JobState::Unknown { why } => Some(why),
-            JobState::Reused { .. } | JobState::New => None,
+            JobState::Reused { .. } | JobState::Reread { .. } | JobState::New => None,
         }
     }
 }
@@ -130,6 +137,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
     }
     let gone: HashMap<JobKey, &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.kind, e.repetition), e)).collect();
     let kind = Kind::Timing;
+    let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
         let point = &plan.points[slot.point];
@@ -153,8 +161,8 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
             continue;
         };
         let candidates = by_identity.get(&(hash, kind, slot.repetition)).map_or(&[][..], Vec::as_slice);
-        let found = answer(known, point, candidates);
-        let is_answer = |entry: &Entry| matches!(&found, Found::Answer(a) if a.path == entry.path);
+        let found = answer(known, point, &rules[slot.point], candidates);
+        let is_answer = |entry: &Entry| matches!(&found, Found::Answer(a) | Found::OtherRules(a) if a.path == entry.path);
         let outdated: Vec<&Entry> = same_job.iter().chain(candidates).copied().filter(|e| !is_answer(e)).collect();
         let next = next_attempt.get(&(hash, kind, slot.repetition)).copied().unwrap_or(0);
         job.attempt = next;
@@ -164,6 +172,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
                 job.attempt = next.max(entry.attempt + 1);
                 JobState::Retry { path: entry.path.clone(), why: retry_reason(entry) }
             }
+            Found::OtherRules(entry) => JobState::Reread { path: entry.path.clone() },
             Found::Unasked(why) => JobState::Unknown { why },
             Found::Changed(why) => JobState::Stale { why },
             Found::Nothing => match outdated.first() {
@@ -187,27 +196,54 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
 /// What the records of one identity are for their job.
 enum Found<'a> {
     Answer(&'a Entry),
-    /// A library that ran is another one now.
+    /// It would be the answer, were it read by the campaign's rules.
+    OtherRules(&'a Entry),
+    /// A library that ran is another one now, or its output can't be read by the new rules.
     Changed(String),
     /// A library that ran has not been asked about.
     Unasked(String),
     Nothing,
 }
 
-fn answer<'a>(known: Known<'_>, point: &Point, candidates: &[&'a Entry]) -> Found<'a> {
+/// A point's rules with their digest, once a record has to be compared with them.
+type Rules = OnceCell<(ParseSpec, String)>;
+
+fn answer<'a>(known: Known<'_>, point: &Point, rules: &Rules, candidates: &[&'a Entry]) -> Found<'a> {
     let mut found = Found::Nothing;
     for &entry in candidates {
         let this = match library_change(known, point, entry) {
-            None => Found::Answer(entry),
+            None => by_rules(known, point, rules, entry),
             Some(change) => change,
         };
         found = match (found, this) {
             (Found::Answer(old), Found::Answer(new)) => Found::Answer(if old.answers() { old } else { new }),
             (Found::Answer(old), _) => Found::Answer(old),
+            (Found::OtherRules(old), this) if !matches!(this, Found::Answer(_)) => Found::OtherRules(old),
             (_, this) => this,
         };
     }
     found
+}
+
+/// The record as an answer: as it is, once it has been read again, or not at all, because what it keeps doesn't tell.
+fn by_rules<'a>(known: Known<'_>, point: &Point, rules: &Rules, entry: &'a Entry) -> Found<'a> {
+    let (rules, digest) = rules.get_or_init(|| {
+        let rules = backend::parse_spec(point);
+        let digest = rules.digest();
+        (rules, digest)
+    });
+    if !output::was_read(entry.status, entry.reason, entry.rules.is_some()) || entry.rules.as_ref() == Some(digest) {
+        return Found::Answer(entry);
+    }
+    let path = known.results.join(&entry.path);
+    let unanswered = match index::read_record(&path) {
+        Ok(record) => output::unanswered(rules, &record, path.parent().unwrap_or(known.results)),
+        Err(why) => Some(why),
+    };
+    match unanswered {
+        None => Found::OtherRules(entry),
+        Some(why) => Found::Changed(format!("metric rule changed and the stored output can't answer it: {why}")),
+    }
 }
 
 /// `None` = every library that the record names is what it was.

@@ -80,8 +80,9 @@ fn declared() -> String {
     format!(
         "\
 A campaign **declares** metrics of its own for `command`: name, unit and direction as it says, definition id `{DECLARED}`, where `NAME` is the \
-metric's name. The value is what the rule picked; of several values their median, with all of them in `samples`. A campaign's own definition id \
-doesn't change with its rule; the identity does: records of two rules are never taken for each other.
+metric's name and `RULE` the first 8 hex digits of the sha256 over the canonical JSON of its rule's `from` and `pick`, as they stand in the record's \
+`read.rules`. A rule that looks elsewhere or picks otherwise thus has another id and another table; `unit` and `better` are no part of it, as \
+tables part by them anyway. The value is what the rule picked; of several values their median, with all of them in `samples`.
 "
     )
 }

@@ -150,6 +150,12 @@ impl Walk {
         for one in list {
             let mut one = one.clone();
             let description = one.get("description").cloned();
+            // Among them may be words by themselves.
+            let words = one.get("const").into_iter().chain(one.get("enum").and_then(Value::as_array).into_iter().flatten());
+            for word in words.filter_map(Value::as_str) {
+                let is = description.as_ref().and_then(Value::as_str).unwrap_or_default();
+                table.row([&format!("`\"{word}\"`"), "text", "", "", is]);
+            }
             // The words stand at the alternative, not at its key.
             if let (Some(description), Some(properties)) = (description, one.get_mut("properties").and_then(Value::as_object_mut)) {
                 for field in properties.values_mut().filter_map(Value::as_object_mut) {
@@ -248,23 +254,23 @@ mod tests {
             if object.get("description").is_none() {
                 silent.push(name.to_owned());
             }
-            silent_fields(&walk, name, object, &mut silent);
+            silent_fields(&walk, name, object, false, &mut silent);
             for one in object.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
-                silent_fields(&walk, name, one, &mut silent);
+                silent_fields(&walk, name, one, true, &mut silent);
             }
         }
         silent
     }
 
-    fn silent_fields(walk: &Walk, name: &str, object: &Value, silent: &mut Vec<String>) {
+    fn silent_fields(walk: &Walk, name: &str, object: &Value, is_alternative: bool, silent: &mut Vec<String>) {
         let described = object.get("description").is_some();
         for (field, schema) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let path = format!("{name}.{field}");
             // Of an alternative, the words stand beside its key.
-            if walk.description(schema).is_empty() && !(schema.get("properties").is_some() && described) {
+            if walk.description(schema).is_empty() && !(is_alternative && described) {
                 silent.push(path.clone());
             }
-            silent_fields(walk, &path, schema, silent);
+            silent_fields(walk, &path, schema, false, silent);
         }
     }
 

@@ -33,8 +33,8 @@ pub enum Given {
     NotYet,
 }
 
-/// Definition id of a metric that a campaign declares; `NAME` is its name there.
-pub const DECLARED: &str = "command.NAME.v1";
+/// Definition id of a metric that a campaign declares; `NAME` is its name there, `RULE` of its rule.
+pub const DECLARED: &str = "command.NAME.RULE";
 
 const NONE_KNOWN: &str = "-";
 

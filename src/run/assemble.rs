@@ -2,13 +2,14 @@
 
 use super::manifest::Manifest;
 use super::paths::Roots;
-use crate::backend::{self, ParseSpec, Reading};
+use crate::backend::output::NOT_WRITTEN;
+use crate::backend::{self, ParseSpec, RawOutput, Reading};
 use crate::digest::hex;
 use crate::plan::identity::point_identity;
 use crate::registry::{Code, ColumnName};
 use crate::store::record::{
-    BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Reason,
-    Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
+    BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Read,
+    Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::inspect::{FileFact, Machine};
@@ -25,31 +26,20 @@ const MOST_SUSPENDED_MS: f64 = 50.0;
 /// Make the record. `earlier_digest`: the output digest of another repetition of the same point.
 #[must_use]
 pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest: Option<&str>) -> Record {
-    let (failure, mut reading) = judge(&result, &manifest);
-    if let (ParseSpec::Command { .. }, Some(digest), Some(earlier)) = (&manifest.parse, &mut reading.output_digest, earlier_digest) {
-        digest.expected = Some(earlier.to_owned());
-        if digest.value != earlier {
-            let message = format!("the output's digest is {}, another repetition's is {earlier}", digest.value);
-            reading.issues.push(Issue::new(Code::OutputDiffers, message));
-        }
-    }
+    let roots = roots(&result, &manifest);
+    let model = manifest.model.clone().map(|model| ModelBlock { path: roots.token(&model.path), ..model });
+    let (failure, mut reading) = judge(&result, &manifest, model.as_ref());
+    compare_digest(&mut reading, &manifest.parse, earlier_digest);
     let mut issues = std::mem::take(&mut reading.issues);
     issues.extend(issues_of(&result));
     let status = if failure.is_some() { Status::Failed } else { Status::Ok };
-    let worst = issues.iter().map(|i| i.severity).max();
-    let validity = match (status, worst) {
-        (Status::Ok, Some(Severity::Warning)) => Validity::Degraded,
-        (Status::Ok, None | Some(Severity::Note)) => Validity::Valid,
-        _ => Validity::Invalid,
-    };
+    let validity = validity(status, &issues);
     let (reason, message) = failure.unzip();
 
-    let roots = roots(&result, &manifest);
     let files = files(&result, &manifest);
     let mut executed = result.executed.clone();
     executed.cwd = roots.token(&executed.cwd);
     executed.env.values_mut().for_each(|value| *value = roots.token(value));
-    let model = manifest.model.map(|model| ModelBlock { path: roots.token(&model.path), ..model });
     let time = time(&result, &reading);
     let mut machine = result.machine.clone();
     machine.hostname = pseudonym(salt, &machine.hostname);
@@ -112,6 +102,8 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
                 .map(|w| RawInvocation { wait_status: w.wait_status, stdout: stream(w.stdout), stderr: stream(w.stderr) })
                 .collect(),
         },
+        read: exit_code(&result.outcome).map(|_| Read { rules: manifest.parse, again: Vec::new() }),
+        exported: None,
         producer: Producer { isotherm: env!("CARGO_PKG_VERSION").into(), agent: Some(result.agent) },
     }
 }
@@ -138,8 +130,9 @@ pub fn without_result(manifest: Manifest, run_id: String, reason: Reason, messag
 }
 
 /// The run's failure, if it is one, and what its backend read. A workload that was ended has its output kept, but no numbers.
-fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, Reading) {
-    let said = |what: String| match backend::last_words(result) {
+fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) -> (Option<(Reason, String)>, Reading) {
+    let output = RawOutput::of_result(result);
+    let said = |what: String| match backend::last_words(&output) {
         Some(words) => format!("{what}: {words}"),
         None => what,
     };
@@ -148,15 +141,8 @@ fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, 
         humantime::format_duration(Duration::from_millis(ms)).to_string()
     };
     let failure = match &result.outcome {
-        Outcome::Exited { wait_status } if wait_status & 0x7f == 0 => {
-            let mut reading = backend::read(&manifest.parse, result, (wait_status >> 8) & 0xff);
-            let mut failure = reading.failure.take();
-            if let Some(ModelBlock { sha256: None, id, path, .. }) = &manifest.model {
-                // Whatever ran, it was not this model: nothing is known of what it was.
-                let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
-                failure = Some((Reason::ModelMissing, words));
-            }
-            return (failure, reading);
+        outcome if exit_code(outcome).is_some() => {
+            return read(&manifest.parse, &output, exit_code(outcome).unwrap_or_default(), model);
         }
         Outcome::Exited { wait_status } => signal_failure(*wait_status, result, &said),
         Outcome::SpawnFailed { message, .. } => {
@@ -177,6 +163,51 @@ fn judge(result: &RunResult, manifest: &Manifest) -> (Option<(Reason, String)>, 
         Outcome::AgentError { message } => (Reason::Internal, message.clone()),
     };
     (Some(failure), Reading::default())
+}
+
+/// The exit code of a workload that ended by itself, and not by a signal.
+fn exit_code(outcome: &Outcome) -> Option<i32> {
+    match outcome {
+        Outcome::Exited { wait_status } => exit_code_of(*wait_status),
+        _ => None,
+    }
+}
+
+/// The exit code in a wait status; `None` for an end by a signal.
+pub(super) fn exit_code_of(wait_status: i32) -> Option<i32> {
+    (wait_status & 0x7f == 0).then_some((wait_status >> 8) & 0xff)
+}
+
+/// Read the output of a workload that ended by itself: its failure, if it is one, and what was found. `model`: as it stands in the record.
+pub(super) fn read(rules: &ParseSpec, output: &RawOutput, exit_code: i32, model: Option<&ModelBlock>) -> (Option<(Reason, String)>, Reading) {
+    let mut reading = backend::read(rules, output, exit_code);
+    let mut failure = reading.failure.take();
+    if let Some(ModelBlock { sha256: None, id, path, .. }) = model {
+        // Whatever ran, it was not this model: nothing is known of what it was.
+        let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
+        failure = Some((Reason::ModelMissing, words));
+    }
+    (failure, reading)
+}
+
+/// Compare the output digest of a `command` with that of another repetition.
+pub(super) fn compare_digest(reading: &mut Reading, rules: &ParseSpec, earlier: Option<&str>) {
+    if let (ParseSpec::Command { .. }, Some(digest), Some(earlier)) = (rules, &mut reading.output_digest, earlier) {
+        digest.expected = Some(earlier.to_owned());
+        if digest.value != earlier {
+            let message = format!("the output's digest is {}, another repetition's is {earlier}", digest.value);
+            reading.issues.push(Issue::new(Code::OutputDiffers, message));
+        }
+    }
+}
+
+/// What a status and the worst issue make of the numbers.
+pub(super) fn validity(status: Status, issues: &[Issue]) -> Validity {
+    match (status, issues.iter().map(|i| i.severity).max()) {
+        (Status::Ok, Some(Severity::Warning)) => Validity::Degraded,
+        (Status::Ok, None | Some(Severity::Note)) => Validity::Valid,
+        _ => Validity::Invalid,
+    }
 }
 
 fn signal_failure(wait_status: i32, result: &RunResult, said: &dyn Fn(String) -> String) -> (Reason, String) {
@@ -269,6 +300,8 @@ fn time(result: &RunResult, reading: &Reading) -> Time {
         measure_ms: ms(times.spawn_ns, times.exit_ns),
         drain_ms: ms(times.exit_ns, times.drained_ns),
         suspended_ms: Some(times.suspended_ns as f64 / 1e6),
+        spawn_monotonic_ns: times.spawn_ns,
+        exit_monotonic_ns: times.exit_ns,
     }
 }
 
@@ -308,7 +341,7 @@ fn stream(captured: Captured) -> RawStream {
 fn collected(file: CollectedFile) -> RawStream {
     match file {
         CollectedFile::Written(captured) => stream(captured),
-        CollectedFile::NotWritten => RawStream { absent: Some("not written by this run".into()), ..RawStream::default() },
+        CollectedFile::NotWritten => RawStream { absent: Some(NOT_WRITTEN.into()), ..RawStream::default() },
         CollectedFile::Missing(why) => RawStream { absent: Some(why), ..RawStream::default() },
     }
 }

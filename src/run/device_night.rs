@@ -3,20 +3,23 @@
 use super::event::{Event, Finished};
 use super::manifest::{self, Manifest};
 use super::night::Night;
+use super::reparse::{self, ReadAnew, Reparsed, Target};
 use super::watch::Ended;
 use super::{RunError, Stop, assemble};
+use crate::backend;
 use crate::config::model::Device;
 use crate::device::{DeviceError, Session};
 use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
-use crate::plan::{PlannedJob, diff, files};
+use crate::plan::{JobState, PlannedJob, diff, files};
+use crate::store::Broken;
 use crate::store::index::Entry;
-use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
+use crate::store::record::{RanFile, RanRole, Reason, Record};
 use crate::store::write::{self, Valid};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
 use isotherm_wire::result::RunResult;
 use isotherm_wire::session::{RunState, Start};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// How often a job is started again when its keeper died with it.
@@ -36,15 +39,15 @@ impl DeviceNight<'_, '_> {
         self.inspect()?;
         if !self.night.options.dry_run {
             self.collect_spool()?;
+            self.read_again()?;
         }
-        let mine = |night: &Night<'_>, job: &PlannedJob| night.plan.points[job.slot.point].ids.device == self.device.id;
-        let mut jobs = self.night.jobs();
-        jobs.retain(|job| mine(self.night, job) && self.night.options.concerns(&self.night.plan, job));
+        let jobs = self.jobs();
         // Left over from a night that ended between a record and the move of the one it replaces.
         for job in jobs.iter().filter(|j| j.state.is_answered() && !self.night.options.dry_run) {
             self.night.supersede(&job.outdated)?;
         }
-        let todo: Vec<PlannedJob> = jobs.iter().filter(|job| self.night.options.wants(&self.night.plan, job)).cloned().collect();
+        let unread = |job: &PlannedJob| matches!(job.state, JobState::Reread { .. }) && !self.night.options.dry_run;
+        let todo: Vec<PlannedJob> = jobs.iter().filter(|job| self.night.options.wants(&self.night.plan, job) || unread(job)).cloned().collect();
         let left = self.night.options.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.night.summary.ran));
         let mut reasons: IndexMap<String, usize> = IndexMap::new();
         for why in todo.iter().filter_map(|job| job.state.why()) {
@@ -62,6 +65,42 @@ impl DeviceNight<'_, '_> {
         for job in todo.into_iter().take(left) {
             self.night.check()?;
             self.run(&job)?;
+        }
+        Ok(())
+    }
+
+    /// The jobs of this device that this invocation is about.
+    fn jobs(&self) -> Vec<PlannedJob> {
+        let mine = |job: &PlannedJob| self.night.plan.points[job.slot.point].ids.device == self.device.id;
+        let mut jobs = self.night.jobs();
+        jobs.retain(|job| mine(job) && self.night.options.concerns(&self.night.plan, job));
+        jobs
+    }
+
+    /// Records that were read by other rules than the campaign's are read again by these, before anything is counted.
+    fn read_again(&mut self) -> Result<(), Stop> {
+        let places: HashMap<&str, usize> = self.night.scan.entries.iter().enumerate().map(|(at, e)| (e.path.as_str(), at)).collect();
+        let mut targets = Vec::new();
+        for job in self.jobs() {
+            let JobState::Reread { path } = &job.state else { continue };
+            let Some(&entry) = places.get(path.as_str()) else { continue };
+            targets.push(Target { entry, rules: backend::parse_spec(&self.night.plan.points[job.slot.point]) });
+        }
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let Reparsed { changed, left, .. } = reparse::again(&self.night.results.dir, &mut self.night.scan.entries, targets, false)?;
+        for Broken { path, why } in left {
+            // Then nothing answers the job, and it runs.
+            self.night.emit(Event::Warning { message: format!("{path} can't be read again: {why}") });
+        }
+        let (device, records) = (self.device.id.clone(), changed.len());
+        for ReadAnew { path, run_id, status, earlier, .. } in changed {
+            self.night.emit(Event::RecordReadAgain { run_id, path, status, earlier: earlier.unwrap_or_default() });
+        }
+        self.night.summary.read_again += records;
+        if records > 0 {
+            self.night.emit(Event::ReadAgain { device, records });
         }
         Ok(())
     }
@@ -283,14 +322,14 @@ impl DeviceNight<'_, '_> {
         }
     }
 
-    /// The output digest of another repetition of the point, measured with the same libraries as far as both were seen.
+    /// The output digest of another repetition of the point, read by the same rules and measured with the same libraries as far as both
+    /// were seen.
     fn earlier_digest(&self, manifest: &Manifest, ran: &[RanFile]) -> Option<String> {
         let planned = identity::point_identity(&manifest.identity);
-        let another = |file: &RanFile, e: &Entry| e.libraries.get(&file.file.path).is_some_and(|sha256| *sha256 != file.file.sha256);
-        let earlier = |e: &&Entry| {
-            e.point_identity == planned && e.repetition != manifest.repetition && e.status == Status::Ok && !ran.iter().any(|file| another(file, e))
-        };
-        self.night.scan.entries.iter().filter(earlier).find_map(|e| e.output_digest.clone())
+        let rules = manifest.parse.digest();
+        let libraries: BTreeMap<String, String> = ran.iter().map(|file| (file.file.path.clone(), file.file.sha256.clone())).collect();
+        let of_point = self.night.scan.entries.iter().filter(|e| e.point_identity == planned);
+        of_point.filter(|e| reparse::tells_answer(e, manifest.repetition, &rules, &libraries)).find_map(|e| e.output_digest.clone())
     }
 
     /// Fetch a sealed result, make its record, write it, and only then let the device forget it.

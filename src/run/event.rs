@@ -76,6 +76,18 @@ pub enum Event {
     Superseded {
         path: String,
     },
+    /// A record's numbers were derived again from its own output; the earlier reading is kept.
+    RecordReadAgain {
+        run_id: String,
+        path: String,
+        status: Status,
+        earlier: String,
+    },
+    /// So many records of a device were read by other rules than the campaign's, and have been read again by these.
+    ReadAgain {
+        device: String,
+        records: usize,
+    },
     /// The connection is gone; the run goes on.
     LinkLost {
         device: String,
@@ -128,6 +140,8 @@ pub struct Summary {
     /// Runs made by this invocation, and those of an earlier one that it collected.
     pub ran: usize,
     pub collected: usize,
+    /// Records read again by changed rules; nothing ran for them.
+    pub read_again: usize,
     pub failures: Vec<String>,
     /// Runs again of answered jobs that failed or came out invalid: the valid records stay.
     pub failed_reruns: usize,

@@ -7,13 +7,17 @@ pub mod filter;
 pub mod manifest;
 mod night;
 mod paths;
+mod reparse;
+mod reread;
 pub mod selection;
 pub mod signals;
 mod watch;
 
 pub use event::{Event, Finished, Summary};
 pub use filter::{Filter, FilterError};
-pub use night::{run, stored_reports};
+pub use night::{controller, run, stored_reports};
+pub use reparse::{ReadAnew, ReparseError, Reparsed, reparse};
+pub use reread::Change;
 pub use selection::Options;
 
 use crate::device::DeviceError;

@@ -98,7 +98,8 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
 }
 
 /// `user@host pid 12`: for people who find a device or a directory in use.
-fn controller() -> String {
+#[must_use]
+pub fn controller() -> String {
     let user = std::env::var("USER").unwrap_or_else(|_| format!("uid {}", rustix::process::geteuid().as_raw()));
     format!("{user}@{} pid {}", rustix::system::uname().nodename().to_string_lossy(), std::process::id())
 }

@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const INDEX_VERSION: u32 = 1;
+const INDEX_VERSION: u32 = 2;
 const INDEX_FILE: &str = "index.ndjson";
 /// Directory of records that no longer answer a job.
 pub const SUPERSEDED: &str = "superseded";
@@ -46,6 +46,8 @@ pub struct Entry {
     pub libraries: BTreeMap<String, String>,
     /// Digest of the output, to be the same in every repetition.
     pub output_digest: Option<String>,
+    /// Digest of the rules by which its output was read; `None` where the record doesn't say or nothing was read.
+    pub rules: Option<String>,
     /// From start to end on the device, ms.
     pub took_ms: Option<f64>,
 }
@@ -135,6 +137,7 @@ pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -
         validity: record.validity,
         libraries,
         output_digest: record.workload.output_digest.as_ref().map(|d| d.value.clone()),
+        rules: record.read.as_ref().map(|read| read.rules.digest()),
         took_ms: time.measure_ms.map(|_| phases.iter().flatten().sum()),
     }
 }

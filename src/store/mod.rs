@@ -6,8 +6,10 @@ pub mod issue;
 pub mod journal;
 pub mod outcome;
 pub mod plan_file;
+mod provenance;
 pub mod record;
 pub mod results;
+pub mod rewrite;
 pub mod seal;
 pub mod sidecar;
 pub mod write;
@@ -26,6 +28,8 @@ pub enum StoreError {
     OtherCampaign { path: PathBuf, owner: String, claimant: String },
     #[error("{path} is not a results directory: it has no .isotherm-id")]
     NotResults { path: PathBuf },
+    #[error("{path} is a public copy: nothing can be run into it")]
+    PublicCopy { path: PathBuf },
     #[error("{path} is damaged: {reason}")]
     Damaged { path: PathBuf, reason: String },
 }
@@ -40,6 +44,7 @@ impl StoreError {
                 "give this campaign another name (`campaign:`), another place (`--results DIR`), or, if {owner} was renamed to it, put the new name into {}",
                 path.join(results::ID_FILE).display()
             )),
+            StoreError::PublicCopy { .. } => Some("name another place with `--results DIR`, or give the campaign another name (`campaign:`)".into()),
             StoreError::NotResults { .. } => Some("name the directory of one campaign, such as results/smoke".into()),
             StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Some("free space there; nothing is lost, run again to go on".into())
@@ -57,7 +62,7 @@ impl StoreError {
 }
 
 /// Adds what and where to an IO error.
-fn io_error<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> StoreError + 'a {
+pub(crate) fn io_error<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> StoreError + 'a {
     move |source| StoreError::Io { what, path: path.to_owned(), source }
 }
 

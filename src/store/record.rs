@@ -2,6 +2,8 @@
 
 pub use super::issue::{Issue, Severity};
 pub use super::outcome::{Kind, Reason, Status, Validity};
+pub use super::provenance::{ExportNote, Exported, ParseSpec, Read, ReadAgain, Replaced};
+
 use crate::config::model::{AxisValue, Better};
 use indexmap::IndexMap;
 use isotherm_wire::{
@@ -61,6 +63,13 @@ pub struct Record {
     /// What observing cost; `None` where the run left no result.
     pub observer: Option<Observer>,
     pub raw: Raw,
+    /// How `raw` was read. `None` where nothing was read, because the workload did not end by itself, and in records of an isotherm that
+    /// did not say yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Read>,
+    /// In a copy made by `isotherm export`: what was replaced in it. `None` everywhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exported: Option<Exported>,
     /// Who wrote this record and executed the run.
     pub producer: Producer,
 }
@@ -151,6 +160,12 @@ pub struct Time {
     pub drain_ms: Option<f64>,
     /// Time for which the machine slept: growth of BOOTTIME − MONOTONIC.
     pub suspended_ms: Option<f64>,
+    /// Spawn of the measured invocation on the clock of `samples`: CLOCK_MONOTONIC of the device, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawn_monotonic_ns: Option<u64>,
+    /// Exit of the measured invocation on the same clock, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_monotonic_ns: Option<u64>,
 }
 
 /// The device of a run.

@@ -1,6 +1,7 @@
 //! One results directory: who it belongs to, who writes in it now.
 
 use super::durable::{self, Existing};
+use super::record::ExportNote;
 use super::{StoreError, io_error};
 use crate::config::model::Campaign;
 use rustix::fs::{FlockOperation, flock};
@@ -25,6 +26,9 @@ pub struct ResultsId {
     pub campaign: String,
     /// The campaign file, relative to this directory where that is possible.
     pub campaign_file: String,
+    /// A public copy; nothing can be run into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exported: Option<ExportNote>,
 }
 
 /// A results directory that this process alone writes to. The lock dies with the process.
@@ -43,10 +47,11 @@ impl Results {
     pub fn open(parent: &Path, campaign: &Campaign, controller: &str) -> Result<Results, StoreError> {
         let dir = parent.join(&campaign.name);
         durable::create_dir(&dir)?;
-        let lock = lock(&dir, &campaign.name, controller)?;
+        let lock = lock(&dir, &format!("campaign `{}` is run by {controller}", campaign.name))?;
         let id_path = dir.join(ID_FILE);
         let file = relative_to(&campaign.file, &dir);
         let id = match read_id(&dir) {
+            Ok(ResultsId { exported: Some(_), .. }) => return Err(StoreError::PublicCopy { path: dir }),
             Ok(mut id) => {
                 if id.campaign_file != file {
                     // A file that is gone was renamed or moved; one that is there has the older claim.
@@ -61,13 +66,23 @@ impl Results {
             Err(StoreError::NotResults { .. }) => {
                 let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
                 let results_id = uuid::Uuid::new_v4().to_string();
-                let id = ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.name.clone(), campaign_file: file };
+                let id = ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.name.clone(), campaign_file: file, exported: None };
                 write_id(&id_path, &id, Existing::Keep)?;
                 id
             }
             Err(e) => return Err(e),
         };
         Ok(Results { dir, id, _lock: lock })
+    }
+
+    /// Lock a results directory that is there. `doing`: what for, for whoever finds it locked.
+    ///
+    /// # Errors
+    /// `NotResults`, or `Locked` with the holder.
+    pub fn existing(dir: &Path, doing: &str) -> Result<Results, StoreError> {
+        let id = read_id(dir)?;
+        let lock = lock(dir, doing)?;
+        Ok(Results { dir: dir.to_owned(), id, _lock: lock })
     }
 }
 
@@ -87,13 +102,17 @@ pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
     serde_json::from_slice(&bytes).map_err(|e| StoreError::Damaged { path, reason: e.to_string() })
 }
 
-fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), StoreError> {
+/// Write the id file.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), StoreError> {
     let mut bytes = serde_json::to_vec_pretty(id).map_err(|e| StoreError::Damaged { path: path.to_owned(), reason: e.to_string() })?;
     bytes.push(b'\n');
     durable::write(path, &bytes, existing)
 }
 
-fn lock(dir: &Path, campaign: &str, controller: &str) -> Result<File, StoreError> {
+fn lock(dir: &Path, doing: &str) -> Result<File, StoreError> {
     let path = dir.join(LOCK_FILE);
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -111,7 +130,7 @@ fn lock(dir: &Path, campaign: &str, controller: &str) -> Result<File, StoreError
     let write = |file: &mut File| -> std::io::Result<()> {
         file.set_len(0)?;
         file.rewind()?;
-        writeln!(file, "campaign `{campaign}` is run by {controller} since {since}")
+        writeln!(file, "{doing} since {since}")
     };
     write(&mut file).map_err(io_error("write", &path))?;
     Ok(file)

@@ -33,7 +33,11 @@ pub fn decode(blob: &Blob) -> Result<Vec<u8>, String> {
 pub fn take_out(record: &mut Record, stem: &str) -> Vec<(String, Vec<u8>)> {
     // Attempts and superseded records lie beside each other under new names: a sidecar's name must be unique without its record's.
     let id: String = record.ids.run_id.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect();
-    let stem = format!("{stem}.{id}");
+    // What is derived again may differ, and the earlier reading keeps its own.
+    let stem = match record.read.as_ref().map_or(0, |read| read.again.len()) {
+        0 => format!("{stem}.{id}"),
+        n => format!("{stem}.{id}.read{n}"),
+    };
     let mut files = Vec::new();
     let mut add = |name: String, content: &[u8], format: &str| {
         let bytes = zstd::bulk::compress(content, 3).ok()?;
@@ -129,6 +133,21 @@ pub fn read(dir: &Path, sidecar: &Sidecar) -> Result<Vec<u8>, String> {
     read.map_err(|e| format!("{name}: {e}"))?;
     if content.len() as u64 != *bytes || sha256_hex(&content) != *sha256 {
         return Err(format!("{name}: its content is not the one that the record names"));
+    }
+    Ok(content)
+}
+
+/// Content of a sidecar, checked and decompressed.
+///
+/// # Errors
+/// Those of [`read`]; compressed data that is none, or that comes out larger than any sidecar is.
+pub fn unpack(dir: &Path, sidecar: &Sidecar) -> Result<Vec<u8>, String> {
+    let packed = read(dir, sidecar)?;
+    let mut content = Vec::new();
+    let decoder = zstd::stream::read::Decoder::new(&packed[..]).map_err(|e| format!("{}: {e}", sidecar.name))?;
+    decoder.take(MOST_BYTES + 1).read_to_end(&mut content).map_err(|e| format!("{}: {e}", sidecar.name))?;
+    if content.len() as u64 > MOST_BYTES {
+        return Err(format!("{}: more than {MOST_BYTES} bytes", sidecar.name));
     }
     Ok(content)
 }

@@ -97,6 +97,8 @@ pub fn supersede(results: &Path, path: &Path, record: &Record) -> Result<(), Sto
         if sidecar::read(from, sidecar).is_ok() {
             let old = from.join(&sidecar.name);
             durable::rename(&old, &to.join(&sidecar.name), Existing::Replace).map_err(io_error("move", &old))?;
+            // Shared with an earlier reading of the same run, it is there already: such a rename leaves both names.
+            let _ = fs::remove_file(&old);
         }
     }
     let new = to.join(format!("{}.json", record.ids.run_id));

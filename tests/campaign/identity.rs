@@ -172,11 +172,6 @@ fn a_changed_settle_or_sample_rate_is_measured_again() {
 }
 
 #[test]
-fn a_changed_rule_for_a_metric_is_measured_again() {
-    measures_again(&Bench::new(), |b| b.edit("c.yaml", "unit: points", "unit: p"), &["1", "1", "2", "2"], "metrics.score.unit changed");
-}
-
-#[test]
 fn a_changed_value_of_an_axis_is_measured_and_the_other_stays() {
     let bench = Bench::new();
     bench.run(&[]).expect(0);
@@ -259,7 +254,7 @@ fn an_identity_holds_the_fields_of_the_workload_and_nothing_of_isotherm() {
         keys
     };
     assert_eq!(keys(identity), ["facts", "identity_version", "spec"]);
-    let spec = ["argv", "axes", "backend", "device", "env", "inputs", "metrics", "sample_hz", "settle_ms", "success", "transport", "warmup"];
+    let spec = ["argv", "axes", "backend", "device", "env", "inputs", "sample_hz", "settle_ms", "transport", "warmup"];
     assert_eq!(keys(&identity["spec"]), spec);
     assert_eq!(keys(&identity["facts"]), ["files", "limits", "machine", "model"]);
     assert_eq!(keys(&identity["facts"]["files"]), ["argv[0]", "interpreter"]);

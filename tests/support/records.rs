@@ -90,6 +90,8 @@ pub fn run(point: &PointIds, repetition: u32) -> Run {
         samples: Samples::Inline(Default::default()),
         observer: None,
         raw: Raw { wait_status: None, stdout: nothing(), stderr: nothing(), files: Default::default(), warmup: Vec::new() },
+        read: None,
+        exported: None,
         producer: Producer { isotherm: "0.0.0".into(), agent: None },
     };
     let axes: Vec<String> = point.axes.iter().map(|(name, value)| format!("{name}={value}")).collect();

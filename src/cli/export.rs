@@ -1,0 +1,50 @@
+//! `isotherm export`.
+
+use super::words::{count, plain};
+use super::{ExportArgs, complain, exit, print};
+use crate::export::{self, ExportError, PublicCopy};
+use crate::run;
+use crate::store::StoreError;
+
+pub fn export(args: &ExportArgs) -> u8 {
+    let Some(out) = &args.public else {
+        let hint = format!("isotherm export {} --public OUT", args.dir.display());
+        complain("this build makes public copies only, and needs `--public OUT`", Some(&hint));
+        return exit::USAGE;
+    };
+    match export::export(&args.dir, out, &args.redact, &run::controller()) {
+        Ok(copy) => {
+            for warning in &copy.warnings {
+                say!("warning: {}", plain(warning));
+            }
+            if args.json {
+                let json = serde_json::to_string_pretty(&copy).unwrap_or_default();
+                return print(&format!("{json}\n"));
+            }
+            let code = print(&text(&copy));
+            say!("{} and {} in {}", count(copy.records, "record"), count(copy.sidecars, "sidecar"), out.display());
+            say!("next: isotherm verify {}", out.display());
+            code
+        }
+        Err(error) => {
+            complain(&error.to_string(), error.hint().as_deref());
+            match error {
+                ExportError::Occupied { .. } | ExportError::Inside { .. } | ExportError::Store(StoreError::NotResults { .. }) => exit::USAGE,
+                ExportError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
+                ExportError::Store(_) => exit::INTERNAL,
+                ExportError::Damaged { .. } | ExportError::Merged { .. } | ExportError::Shape { .. } | ExportError::Found { .. } => exit::NOT_ALL,
+            }
+        }
+    }
+}
+
+fn text(copy: &PublicCopy) -> String {
+    let mut text = String::new();
+    for (what, n) in &copy.replaced {
+        text += &format!("replaced  {} in {}\n", plain(what), count(*n, "field"));
+    }
+    for (file, why) in &copy.left_out {
+        text += &format!("left out  {}: {}\n", plain(file), plain(why));
+    }
+    text
+}

@@ -1,0 +1,180 @@
+//! Everything of a results directory that a copy is made from, and the names that must not be in it.
+
+use crate::plan::identity::DeviceReport;
+use crate::store::index::{self, AllRecords, DEVICES, SUPERSEDED};
+use crate::store::plan_file::StoredPlan;
+use crate::store::record::Record;
+use crate::store::results::ResultsId;
+use crate::store::{Broken, StoreError, journal, sidecar};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names that stand for nobody in particular.
+const EVERYBODYS: [&str; 7] = ["root", "nobody", "user", "host", "localhost", "localdomain", "none"];
+
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// With paths relative to the directory, those in `superseded/` too.
+    pub records: Vec<(String, Record)>,
+    /// Files that can't be searched.
+    pub broken: Vec<Broken>,
+    pub left_out: Vec<(String, String)>,
+    pub campaign: Option<String>,
+    /// Files that the campaign uses: name in the directory, text.
+    pub used: Vec<(String, String)>,
+    pub plan: Option<StoredPlan>,
+    /// Device id → its report.
+    pub reports: Vec<(String, DeviceReport)>,
+    pub journal: Vec<Value>,
+    /// Directories with the token that stands for each.
+    pub places: Vec<(String, &'static str)>,
+    pub users: BTreeSet<String>,
+    pub hosts: BTreeSet<String>,
+    /// Hosts in records that go by none of these names.
+    pub unknown_hosts: usize,
+}
+
+impl Gathered {
+    /// # Errors
+    /// A directory or a file that can't be read; a damaged record is in `broken`.
+    pub fn of(dir: &Path, id: &ResultsId) -> Result<Gathered, StoreError> {
+        let AllRecords { records, broken } = index::read_all(dir)?;
+        let mut all = Gathered { records, broken, ..Gathered::default() };
+        all.superseded(dir);
+        for (path, record) in &all.records {
+            let parent = dir.join(path);
+            let parent = parent.parent().unwrap_or(dir);
+            let bad = sidecar::of(record).into_iter().find_map(|file| sidecar::read(parent, file).err());
+            all.broken.extend(bad.map(|why| Broken { path: path.clone(), why }));
+        }
+        all.campaign = fs::read_to_string(dir.join("campaign.yaml")).ok();
+        all.plan = match fs::read(dir.join("plan.json")) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(plan) => Some(plan),
+                Err(e) => {
+                    all.broken.push(Broken { path: "plan.json".into(), why: e.to_string() });
+                    None
+                }
+            },
+            Err(_) => None,
+        };
+        all.device_reports(dir);
+        let (events, bad) = journal::read(dir)?;
+        all.journal = events;
+        if !bad.is_empty() {
+            all.left_out.push(("journal.ndjson".into(), format!("{} lines that are none", bad.len())));
+        }
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("journal.torn.") {
+                all.left_out.push((name, "the torn end of a journal can't be searched".into()));
+            } else if name.starts_with("campaign.used.")
+                && let Ok(text) = fs::read_to_string(entry.path())
+            {
+                all.used.push((name, text));
+            }
+        }
+        all.used.sort();
+        all.names(dir, id);
+        Ok(all)
+    }
+
+    fn superseded(&mut self, dir: &Path) {
+        for entry in fs::read_dir(dir.join(SUPERSEDED)).into_iter().flatten().flatten() {
+            let name = format!("{SUPERSEDED}/{}", entry.file_name().to_string_lossy());
+            if name.contains("/damaged.") {
+                self.left_out.push((name, "it was damaged when it was replaced, and can't be searched".into()));
+            } else if name.ends_with(".json") {
+                match index::read_record(&entry.path()) {
+                    Ok(record) => self.records.push((name, record)),
+                    Err(why) => self.broken.push(Broken { path: name, why }),
+                }
+            }
+        }
+        self.records.sort_by(|a, b| a.0.cmp(&b.0));
+        self.left_out.sort();
+    }
+
+    fn device_reports(&mut self, dir: &Path) {
+        for entry in fs::read_dir(dir.join(DEVICES)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(device) = name.strip_suffix(".json").filter(|name| !name.starts_with('.')) else { continue };
+            match fs::read(entry.path()).map_err(|e| e.to_string()).and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string())) {
+                Ok(report) => self.reports.push((device.to_owned(), report)),
+                Err(why) => self.broken.push(Broken { path: format!("{DEVICES}/{name}"), why }),
+            }
+        }
+        self.reports.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+
+    /// Who and where: of this machine, of the last controller, and of what records and reports say.
+    fn names(&mut self, dir: &Path, id: &ResultsId) {
+        let mut homes: BTreeSet<String> = BTreeSet::new();
+        let mut users: BTreeSet<String> = ["USER", "LOGNAME"].iter().filter_map(|name| std::env::var(name).ok()).collect();
+        let uid = rustix::process::geteuid().as_raw().to_string();
+        for line in fs::read_to_string("/etc/passwd").unwrap_or_default().lines() {
+            let fields: Vec<&str> = line.split(':').collect();
+            if let [name, _, of, _, _, home, ..] = fields[..]
+                && of == uid
+            {
+                users.insert(name.to_owned());
+                homes.insert(home.to_owned());
+            }
+        }
+        homes.extend(std::env::var("HOME"));
+        let mut hosts: BTreeSet<String> = BTreeSet::from([rustix::system::uname().nodename().to_string_lossy().into_owned()]);
+        // `campaign `c` is run by user@host pid 12 since …`
+        for word in fs::read_to_string(dir.join(".lock")).unwrap_or_default().split_whitespace() {
+            if let Some((user, host)) = word.split_once('@') {
+                users.insert(user.to_owned());
+                hosts.insert(host.to_owned());
+            }
+        }
+        users.extend(self.records.iter().filter_map(|(_, r)| r.backend.executed.as_ref()?.env.get("USER").cloned()));
+        let of_home = |home: &String| Some(home.strip_prefix("/home/").or(home.strip_prefix("/Users/"))?.split('/').next()?.to_owned());
+        users.extend(homes.iter().filter_map(of_home));
+
+        let file = fs::canonicalize(dir.join(&id.campaign_file)).unwrap_or_else(|_| dir.join(&id.campaign_file));
+        let mut places: Vec<(String, &'static str)> = Vec::new();
+        let mut place = |path: PathBuf, token| places.push((path.display().to_string().trim_end_matches('/').to_owned(), token));
+        if id.exported.is_none() {
+            place(file.parent().map(Path::to_owned).unwrap_or_default(), "$CAMPAIGN");
+        }
+        for base in self.reports.iter().flat_map(|(_, report)| report.files.keys()).filter_map(|key| base_of(key)) {
+            place(base.into(), "$CAMPAIGN");
+        }
+        place(fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()), "$RESULTS");
+        if let Ok(state) = std::env::var("XDG_STATE_HOME") {
+            place(Path::new(&state).join("isotherm"), "$STATE");
+        }
+        place(format!("/var/tmp/isotherm-{uid}").into(), "$STATE");
+        homes.iter().for_each(|home| place(home.into(), "~"));
+        // `/`, `/root` and the like are found by their form, and would be found in every path as they stand.
+        places.retain(|(path, _)| path.starts_with('/') && path.len() > 5);
+        places.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
+        places.dedup_by(|a, b| a.0 == b.0);
+        self.places = places;
+
+        // A full name's first label is a name of the host, too.
+        let labels: Vec<String> = hosts.iter().filter_map(|host| host.split('.').next()).map(str::to_owned).collect();
+        hosts.extend(labels);
+        let telling = |name: &String| name.len() > 1 && !EVERYBODYS.contains(&name.as_str()) && name.parse::<u64>().is_err();
+        users.retain(telling);
+        hosts.retain(telling);
+        let known: BTreeSet<String> = hosts.iter().map(|host| crate::run::assemble::pseudonym(&id.salt, host)).collect();
+        let named: BTreeSet<&str> = self.records.iter().filter_map(|(_, r)| Some(r.device.machine.as_ref()?.hostname.as_str())).collect();
+        if id.exported.is_none() {
+            self.unknown_hosts = named.iter().filter(|name| !known.contains(**name)).count();
+        }
+        (self.users, self.hosts) = (users, hosts);
+    }
+}
+
+/// The directory in a question about a file: `Program ./x in /home/u/bench by default`.
+fn base_of(key: &str) -> Option<String> {
+    let (_, behind) = key.rsplit_once(" in ")?;
+    let base = behind.split(" by ").next()?;
+    (base.starts_with('/') && base.len() > 1).then(|| base.to_owned())
+}

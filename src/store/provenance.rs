@@ -1,0 +1,76 @@
+//! How a record came to say what it says: the rules its output was read by, earlier readings, and what a public copy replaced.
+
+use crate::config::model::{MetricRule, Success};
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How metrics, status and validity were derived from raw output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    pub rules: ParseSpec,
+    /// Every time that they were derived again from the same output, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<ReadAgain>,
+}
+
+/// One `isotherm reparse`, or a `run` with changed rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadAgain {
+    /// RFC 3339, the controller's clock.
+    pub at: String,
+    /// Version that read it.
+    pub isotherm: String,
+    /// The record as it was before, relative to the results directory.
+    pub earlier: String,
+}
+
+/// The rules by which output is read. They travel in the manifest, so that any controller can read a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ParseSpec {
+    /// The output of the engine inside the agent.
+    Builtin {
+        /// What the model must answer; `None` = nothing is declared.
+        expected_digest: Option<String>,
+    },
+    /// The output of any program.
+    Command {
+        /// name → rule of the campaign.
+        metrics: IndexMap<String, MetricRule>,
+        /// When an invocation counts as done well.
+        success: Success,
+    },
+}
+
+/// What a copy for others differs in from the record that it was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exported {
+    /// RFC 3339, the exporting machine's clock.
+    pub at: String,
+    /// Version that made the copy.
+    pub isotherm: String,
+    /// By field.
+    pub replaced: Vec<Replaced>,
+}
+
+/// When and by which version a copy was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportNote {
+    pub at: String,
+    pub isotherm: String,
+}
+
+/// One field of a record that is not what it was.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Replaced {
+    /// Names from the top, with dots: `device.machine.boot_id`.
+    pub field: String,
+    /// What was taken out of it.
+    pub what: String,
+}
