@@ -3,14 +3,13 @@
 use super::words::{count, duration, plain};
 use super::{Draft, PlanArgs, complain, draft, exit, print, run};
 use crate::config::model::{Campaign, Order};
-use crate::plan::expand::job_key;
-use crate::plan::{JobState, Plan, PlannedJob, diff, expand, identity};
+use crate::plan::outlook::{self, Limit, Past, Resolution, Times};
+use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity};
 use crate::run::{Filter, Options};
-use crate::stats;
 use crate::store::index::{self, Scan};
 use indexmap::IndexMap;
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Points listed one by one; `--json` has them all.
@@ -71,8 +70,13 @@ fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
     let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir };
     let mut jobs = diff::diff(known);
     jobs.retain(|job| filter.takes(&plan, job));
-    let view =
-        View { campaign, plan: &plan, jobs: &jobs, scan: &scan, facts: reports.iter().map(|(id, r)| (id.as_str(), r.taken_at.as_str())).collect() };
+    let view = View {
+        campaign,
+        plan: &plan,
+        jobs: &jobs,
+        past: outlook::past(&plan, &scan),
+        facts: reports.iter().map(|(id, r)| (id.as_str(), r.taken_at.as_str())).collect(),
+    };
     Ok(if args.json { view.json() } else { view.text() })
 }
 
@@ -80,7 +84,8 @@ struct View<'a> {
     campaign: &'a Campaign,
     plan: &'a Plan,
     jobs: &'a [PlannedJob],
-    scan: &'a Scan,
+    /// What earlier records say of each point.
+    past: Vec<Past>,
     /// device → facts as of.
     facts: HashMap<&'a str, &'a str>,
 }
@@ -88,7 +93,7 @@ struct View<'a> {
 impl View<'_> {
     fn text(&self) -> String {
         let runs = self.jobs.len();
-        let points: std::collections::BTreeSet<usize> = self.jobs.iter().map(|j| j.slot.point).collect();
+        let points: BTreeSet<usize> = self.jobs.iter().map(|j| j.slot.point).collect();
         let mut by_device: IndexMap<&str, Vec<&PlannedJob>> = IndexMap::new();
         for job in self.jobs {
             by_device.entry(self.plan.points[job.slot.point].ids.device.as_str()).or_default().push(job);
@@ -103,7 +108,7 @@ impl View<'_> {
         for (device, jobs) in &by_device {
             let states: Vec<String> = diff::counts(jobs.iter().copied()).iter().map(|(state, n)| format!("{n} {state}")).collect();
             let as_of = self.facts.get(device).map_or("never asked: `--refresh` or `run` will".into(), |at| format!("facts as of {at}"));
-            text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), self.estimate(jobs));
+            text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), estimate(self.times(jobs)));
         }
         let reread = self.jobs.iter().filter(|job| matches!(job.state, JobState::Reread { .. })).count();
         if reread > 0 {
@@ -140,38 +145,56 @@ impl View<'_> {
             let states: Vec<String> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
             text += &format!("  {} {}: {}\n", point.ids.device, plain(&point.label()), states.join(" · "));
         }
-        let orders: std::collections::BTreeSet<&str> = points.iter().map(|&i| order(self.plan.points[i].settings.order)).collect();
-        let odd = points.iter().any(|&i| {
-            self.plan.points[i].settings.order == Order::Interleaved
-                && self.plan.points[i].settings.repetitions > 1
-                && self.plan.points[i].settings.repetitions % 2 == 1
-        });
-        let note =
-            if odd { " · an odd number of repetitions leaves a part of a linear drift in the comparison; an even one cancels it" } else { "" };
-        let settle: Duration = self.jobs.iter().filter(|j| !j.state.is_answered()).map(|j| self.plan.points[j.slot.point].settings.settle).sum();
-        text += &format!("\norder: {}{note} · settle: {} in all\n", orders.into_iter().collect::<Vec<_>>().join(", "), duration(settle));
+        let orders: BTreeSet<&str> = points.iter().map(|&i| order(self.plan.points[i].settings.order)).collect();
+        let chosen: Vec<&Point> = points.iter().map(|&i| &self.plan.points[i]).collect();
+        let note = if outlook::leaves_drift(&chosen) {
+            " · an odd number of repetitions leaves a part of a linear drift in the comparison; an even one cancels it"
+        } else {
+            ""
+        };
+        let settle = self.all_times().map_or(Duration::ZERO, |times| times.settle);
+        let each: BTreeSet<Duration> = chosen.iter().map(|point| point.settings.settle).collect();
+        let each = each.into_iter().map(duration).collect::<Vec<_>>().join(" or ");
+        text += &format!("\norder: {}{note} · settle: {each} each, {} in all\n", orders.into_iter().collect::<Vec<_>>().join(", "), duration(settle));
+        text += &self.resolution();
+        text += &self.limits(&points);
         text
     }
 
-    /// Time of what has to run, from earlier records of the same job or of the device.
-    fn estimate(&self, jobs: &[&PlannedJob]) -> String {
-        let todo: Vec<&&PlannedJob> = jobs.iter().filter(|j| !j.state.is_answered()).collect();
-        if todo.is_empty() {
-            return "nothing to do".into();
+    /// Time of what has to run; `None` = nothing has to.
+    fn times(&self, jobs: &[&PlannedJob]) -> Option<Times> {
+        let todo: Vec<&PlannedJob> = jobs.iter().filter(|job| !job.state.is_answered()).copied().collect();
+        (!todo.is_empty()).then(|| outlook::times(self.plan, todo.into_iter(), &self.past))
+    }
+
+    fn all_times(&self) -> Option<Times> {
+        self.times(&self.jobs.iter().collect::<Vec<_>>())
+    }
+
+    fn resolution(&self) -> String {
+        match outlook::resolution(self.plan, &self.past) {
+            Some(Resolution { difference, repetitions, n_points }) => format!(
+                "resolves differences of about {:.1} % at {repetitions} repetitions (from the spread of {} that ran earlier)\n",
+                difference * 100.0,
+                count(n_points, "point")
+            ),
+            None => String::new(),
         }
-        let mut known: HashMap<String, Vec<f64>> = HashMap::new();
-        for entry in &self.scan.entries {
-            known.entry(job_key(&entry.point)).or_default().extend(entry.took_ms);
+    }
+
+    /// Time limits that earlier runs came close to, or exceeded.
+    fn limits(&self, points: &BTreeSet<usize>) -> String {
+        let mut text = String::new();
+        for (index, limit) in outlook::limits(self.plan, &self.past).into_iter().filter(|(index, _)| points.contains(index)) {
+            let point = &self.plan.points[index];
+            let (what, longest) = match limit {
+                Limit::Below(longest) => ("is less than an earlier run took", longest),
+                Limit::Close(longest) => ("is less than twice what an earlier run took", longest),
+            };
+            let limit = duration(point.settings.timeout);
+            text += &format!("warning: {} {}: timeout {limit} {what} ({})\n", point.ids.device, plain(&point.label()), duration(longest));
         }
-        let all: Vec<f64> = known.values().flatten().copied().collect();
-        let estimate = |job: &&&PlannedJob| {
-            let own = known.get(&job_key(&self.plan.points[job.slot.point].ids)).map_or(&[][..], Vec::as_slice);
-            stats::median(own).or_else(|| stats::median(&all))
-        };
-        match todo.iter().map(estimate).sum::<Option<f64>>() {
-            Some(ms) => format!("about {}", duration(Duration::from_secs_f64(ms / 1000.0))),
-            None => "time unknown until something has run".into(),
-        }
+        text
     }
 
     fn json(&self) -> String {
@@ -201,10 +224,25 @@ impl View<'_> {
             })).collect::<Vec<_>>(),
             "undecided": self.plan.undecided,
             "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.facts.get(id.as_str())))).collect::<serde_json::Map<_, _>>(),
+            "about_s": self.all_times().map(|times| times.total().map(|total| total.as_secs_f64())),
+            "settle_s": self.all_times().map(|times| times.settle.as_secs_f64()),
+            "resolution": outlook::resolution(self.plan, &self.past).map(|found| json!({
+                "difference_pct": found.difference * 100.0,
+                "repetitions": found.repetitions,
+                "points": found.n_points,
+            })),
             "states": diff::counts(self.jobs.iter()),
             "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
         });
         format!("{document:#}\n")
+    }
+}
+
+fn estimate(times: Option<Times>) -> String {
+    match times.map(|times| times.total()) {
+        None => "nothing to do".into(),
+        Some(Some(total)) => format!("about {}", duration(total)),
+        Some(None) => "time unknown until something has run".into(),
     }
 }
 

@@ -35,6 +35,7 @@ pub fn metric(name: &str, metric: &Metric) -> String {
 pub fn duration(time: Duration) -> String {
     let s = time.as_secs_f64().round() as u64;
     match s {
+        _ if time < Duration::from_secs(1) && !time.is_zero() => format!("{} ms", time.as_millis().max(1)),
         0..=119 => format!("{s} s"),
         120..=7199 => format!("{} min", (s + 30) / 60),
         _ => format!("{} h {} min", s / 3600, s % 3600 / 60),

@@ -113,19 +113,25 @@ pub struct Known<'a> {
     pub results: &'a Path,
 }
 
-type JobKey = (String, Kind, u32);
+/// Place of the sweep, kind and repetition.
+type JobKey<'a> = (&'a str, Kind, u32);
 
 /// Compare what is wanted with what is stored: every job in the order of the night.
 #[must_use]
 pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
     let Known { plan, identities, scan, .. } = known;
-    let mut by_job: HashMap<JobKey, Vec<&Entry>> = HashMap::new();
+    // Made once for each point: a place is a long text.
+    let nothing_stored = scan.entries.is_empty() && scan.gone.is_empty();
+    let places: Vec<String> = plan.points.iter().map(|point| if nothing_stored { String::new() } else { job_key(&point.ids) }).collect();
+    let of_entries: Vec<String> = scan.entries.iter().map(|entry| job_key(&entry.point)).collect();
+    let of_gone: Vec<String> = scan.gone.iter().map(|entry| job_key(&entry.point)).collect();
+    let mut by_job: HashMap<JobKey<'_>, Vec<&Entry>> = HashMap::new();
     let mut by_identity: HashMap<(&str, Kind, u32), Vec<&Entry>> = HashMap::new();
-    let mut earlier_by_job: HashMap<JobKey, Vec<&Entry>> = HashMap::new();
+    let mut earlier_by_job: HashMap<JobKey<'_>, Vec<&Entry>> = HashMap::new();
     // The number after the highest of a file of an earlier attempt.
     let mut next_attempt: HashMap<(&str, Kind, u32), u32> = HashMap::new();
-    for entry in &scan.entries {
-        let (job, identity) = ((job_key(&entry.point), entry.kind, entry.repetition), (entry.point_identity.as_str(), entry.kind, entry.repetition));
+    for (place, entry) in of_entries.iter().zip(&scan.entries) {
+        let (job, identity) = ((place.as_str(), entry.kind, entry.repetition), (entry.point_identity.as_str(), entry.kind, entry.repetition));
         if entry.is_earlier_attempt() {
             earlier_by_job.entry(job).or_default().push(entry);
             let next = next_attempt.entry(identity).or_default();
@@ -135,13 +141,14 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
             by_identity.entry(identity).or_default().push(entry);
         }
     }
-    let gone: HashMap<JobKey, &Entry> = scan.gone.iter().map(|e| ((job_key(&e.point), e.kind, e.repetition), e)).collect();
+    let gone: HashMap<JobKey<'_>, &Entry> =
+        of_gone.iter().zip(&scan.gone).map(|(place, entry)| ((place.as_str(), entry.kind, entry.repetition), entry)).collect();
     let kind = Kind::Timing;
     let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
         let point = &plan.points[slot.point];
-        let key = (job_key(&point.ids), kind, slot.repetition);
+        let key = (places[slot.point].as_str(), kind, slot.repetition);
         let same_job = by_job.get(&key).map_or(&[][..], Vec::as_slice);
         let mut job = PlannedJob {
             id: job_id(point, kind, slot.repetition),
@@ -275,7 +282,7 @@ fn retry_reason(entry: &Entry) -> String {
     }
 }
 
-fn lost(point: &Point, key: &JobKey, scan: &Scan, gone: &HashMap<JobKey, &Entry>) -> JobState {
+fn lost(point: &Point, key: &JobKey<'_>, scan: &Scan, gone: &HashMap<JobKey<'_>, &Entry>) -> JobState {
     // A file that can't be read can only be told by its place: <device>/<slug>-<8 hex digits>/<kind>-r<n>.json
     let (before, after) = (format!("{}/{}-", point.ids.device, point.ids.slug), format!("/{}-r{}.json", key.1.name(), key.2));
     let is_ours = |path: &str| path.strip_prefix(&before).and_then(|p| p.strip_suffix(&after)).is_some_and(|hex| hex.len() == 8);

@@ -1,11 +1,12 @@
 //! What a night will be like, from what earlier records say: how long it takes, what its time limits are worth, which difference it can
 //! resolve. Pure.
 
-use super::expand::Plan;
+use super::expand::{Plan, job_key};
 use super::{PlannedJob, Point};
 use crate::config::model::Order;
 use crate::stats;
-use std::collections::BTreeMap;
+use crate::store::index::{Entry, Scan};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// Share of a time limit from which a run is likely to meet it sooner or later.
@@ -20,6 +21,31 @@ pub struct Past {
     pub measured_ms: Vec<f64>,
     /// Headlines of valid runs, of one metric and unit; above zero.
     pub headlines: Vec<f64>,
+}
+
+/// What the records of a results directory say of each point of a plan, in its order.
+#[must_use]
+pub fn past(plan: &Plan, scan: &Scan) -> Vec<Past> {
+    let mut by_place: HashMap<String, Vec<&Entry>> = HashMap::new();
+    for entry in &scan.entries {
+        by_place.entry(job_key(&entry.point)).or_default().push(entry);
+    }
+    let of_point = |point: &Point| {
+        if by_place.is_empty() {
+            return Past::default();
+        }
+        let entries = by_place.get(&job_key(&point.ids)).map_or(&[][..], Vec::as_slice);
+        let mut headlines: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (definition, value) in entries.iter().filter(|entry| entry.answers()).filter_map(|entry| entry.headline.as_ref()) {
+            headlines.entry(definition).or_default().push(*value);
+        }
+        Past {
+            took_ms: entries.iter().filter_map(|entry| entry.took_ms).collect(),
+            measured_ms: entries.iter().filter_map(|entry| entry.measured_ms).collect(),
+            headlines: headlines.into_values().max_by_key(Vec::len).unwrap_or_default(),
+        }
+    };
+    plan.points.iter().map(of_point).collect()
 }
 
 /// Time of a part of a night.

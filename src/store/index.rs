@@ -48,8 +48,12 @@ pub struct Entry {
     pub output_digest: Option<String>,
     /// Digest of the rules by which its output was read; `None` where the record doesn't say or nothing was read.
     pub rules: Option<String>,
-    /// From start to end on the device, ms.
+    /// Time on the device without the settle, ms.
     pub took_ms: Option<f64>,
+    /// From spawn to exit of the measured invocation, ms: what a time limit is for.
+    pub measured_ms: Option<f64>,
+    /// Definition id and value of the record's first metric.
+    pub headline: Option<(String, f64)>,
 }
 
 impl Entry {
@@ -117,7 +121,10 @@ pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -
     let of_libraries = record.backend.files.iter().filter(|f| f.role == RanRole::Library);
     let libraries = of_libraries.map(|f| (f.file.path.clone(), f.file.sha256.clone())).collect();
     let time = &record.time;
-    let phases = [time.settle_ms, time.warmup_ms, time.measure_ms, time.drain_ms];
+    // Loading and warming up of `builtin` are inside of the measured process.
+    let apart = if record.raw.warmup.is_empty() { None } else { time.warmup_ms };
+    let phases = [apart, time.measure_ms, time.drain_ms];
+    let headline = record.metrics.values().next().and_then(|metric| Some((metric.definition.clone(), metric.value?)));
     Entry {
         index_version: INDEX_VERSION,
         path,
@@ -139,6 +146,8 @@ pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -
         output_digest: record.workload.output_digest.as_ref().map(|d| d.value.clone()),
         rules: record.read.as_ref().map(|read| read.rules.digest()),
         took_ms: time.measure_ms.map(|_| phases.iter().flatten().sum()),
+        measured_ms: time.measure_ms,
+        headline,
     }
 }
 

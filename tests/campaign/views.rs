@@ -246,3 +246,30 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn a_plan_tells_time_settle_limits_and_what_it_can_resolve_from_earlier_records() {
+    let bench = Bench::new();
+    let first = bench.lab.run(&["plan", "c.yaml"]).expect(0);
+    assert!(first.stdout().contains("time unknown until something has run"), "{}", first.stdout());
+    assert!(!first.stdout().contains("resolves differences"), "{}", first.stdout());
+    bench.script("bench.sh", "n=$(wc -l < count); echo '{\"score\": '$1'.'$n'}'");
+    bench.run(&[]).expect(0);
+
+    // Two repetitions more of each: what is known now is how long they take and how they scatter.
+    bench.edit("c.yaml", "repetitions: 2", "repetitions: 4");
+    bench.edit("c.yaml", "settle: 0ms", "settle: 30s");
+    let fresh = bench.lab.run(&["plan", "c.yaml", "--json"]).expect(0);
+    let plan: Value = serde_json::from_str(&fresh.stdout()).unwrap();
+    assert_eq!(plan["settle_s"], 240.0, "8 runs: the settle is another one, so all are stale");
+    assert!(plan["about_s"].as_f64().unwrap() > 240.0);
+    assert_eq!(plan["resolution"]["repetitions"], 4);
+    assert!(plan["resolution"]["difference_pct"].as_f64().unwrap() > 1.0, "{}", plan["resolution"]);
+    let text = bench.lab.run(&["plan", "c.yaml"]).expect(0).stdout();
+    assert!(text.contains("settle: 30 s each, 4 min in all"), "{text}");
+    assert!(text.contains("% at 4 repetitions (from the spread of 2 points that ran earlier)"), "{text}");
+
+    bench.edit("c.yaml", "timeout: 20s", "timeout: 1ms");
+    let text = bench.lab.run(&["plan", "c.yaml"]).expect(0).stdout();
+    assert!(text.contains("warning: here size=1: timeout 1 ms is less than an earlier run took"), "{text}");
+}
