@@ -158,7 +158,8 @@ pub struct Identified {
 #[must_use]
 pub fn of_points(points: &[Point], reports: &BTreeMap<String, DeviceReport>) -> Vec<Option<Arc<Identified>>> {
     let identified = |point: &Point| {
-        let identity = identity(spec(point), facts(point, reports.get(&point.ids.device)?)?);
+        let facts = facts(point, reports.get(&point.ids.device)?)?;
+        let identity = identity(spec(point), facts);
         let hash = point_identity(&identity);
         Some(Arc::new(Identified { identity, hash }))
     };
