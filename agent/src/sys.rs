@@ -350,7 +350,7 @@ pub fn uname() -> Uname {
         name
     };
     let text = |field: &[libc::c_char]| {
-        let bytes: Vec<u8> = field.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+        let bytes: Vec<u8> = field.iter().take_while(|&&c| c != 0).map(|c| c.to_ne_bytes()[0]).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     };
     Uname { release: text(&name.release), version: text(&name.version), machine: text(&name.machine), hostname: text(&name.nodename) }
