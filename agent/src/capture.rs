@@ -60,14 +60,19 @@ impl Capture {
     pub fn finish(mut self) -> Captured {
         let rest = self.hidden.rest();
         self.take(&rest);
+        let redacted = self.hidden.replaced;
         let tail = self.tail.make_contiguous();
         match self.dropped {
-            Some(hasher) => {
-                Captured { bytes: self.bytes, sha256: hex(&hasher.chain_update(&*tail).finalize()), head: blob(&self.head), tail: Some(blob(tail)) }
-            }
+            Some(hasher) => Captured {
+                bytes: self.bytes,
+                sha256: hex(&hasher.chain_update(&*tail).finalize()),
+                head: blob(&self.head),
+                tail: Some(blob(tail)),
+                redacted,
+            },
             None => {
                 self.head.extend_from_slice(tail);
-                Captured { bytes: self.bytes, sha256: sha256_hex(&self.head), head: blob(&self.head), tail: None }
+                Captured { bytes: self.bytes, sha256: sha256_hex(&self.head), head: blob(&self.head), tail: None, redacted }
             }
         }
     }
@@ -80,6 +85,8 @@ struct Hidden {
     secrets: Vec<(Vec<u8>, Vec<u8>)>,
     /// The end of what came: it may be the beginning of a secret.
     held: Vec<u8>,
+    /// How often one was replaced.
+    replaced: u64,
 }
 
 impl Hidden {
@@ -87,7 +94,7 @@ impl Hidden {
         let pair = |(name, value): (&String, &String)| (value.clone().into_bytes(), Secrets::token(name).into_bytes());
         let mut secrets: Vec<_> = secrets.0.iter().filter(|(_, value)| !value.is_empty()).map(pair).collect();
         secrets.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
-        Hidden { secrets, held: Vec::new() }
+        Hidden { secrets, held: Vec::new(), replaced: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -115,6 +122,7 @@ impl Hidden {
             }
             if let Some((value, token)) = self.secrets.iter().find(|(value, _)| rest.starts_with(value)) {
                 shown.extend_from_slice(token);
+                self.replaced += 1;
                 at += value.len();
             } else {
                 shown.push(rest[0]);
@@ -183,7 +191,7 @@ mod tests {
             said.as_bytes().chunks(step).for_each(|chunk| capture.push(chunk));
             let captured = capture.finish();
             assert_eq!(captured.head.data, kept, "in pieces of {step}");
-            assert_eq!((captured.bytes, captured.sha256), (kept.len() as u64, sha256_hex(kept.as_bytes())));
+            assert_eq!((captured.bytes, captured.redacted, captured.sha256), (kept.len() as u64, 3, sha256_hex(kept.as_bytes())));
         }
     }
 

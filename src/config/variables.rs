@@ -11,6 +11,9 @@ use indexmap::IndexMap;
 /// Shorter ones would be found, and taken out, all over the output.
 const SHORTEST_SECRET: usize = 8;
 
+/// Parts of names that say what is in a variable.
+const TELLTALE: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "PRIVATE_KEY"];
+
 /// Where variables come from.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -119,6 +122,14 @@ impl Walk<'_> {
         if !units::is_identifier(name) {
             let text = format!("{} is no variable", tick(&format!("${{{inside}}}")));
             self.out.error(span, text).hint("write `${NAME}`, `${NAME:-otherwise}` or `${secret:NAME}`; `$${` is a literal `${`").conclusive();
+            return None;
+        }
+        if TELLTALE.iter().any(|part| name.to_uppercase().contains(part)) {
+            self.out
+                .error(span, format!("{} looks like a secret", tick(name)))
+                .label("it would stand in records, journal and plan")
+                .hint(format!("write `${{secret:{name}}}`, in `env`; give the variable another name if it is none"))
+                .conclusive();
             return None;
         }
         let found = (self.lookup)(name).filter(|value| otherwise.is_none() || !value.is_empty());

@@ -335,6 +335,7 @@ fn stream(captured: Captured) -> RawStream {
         tail: captured.tail,
         sidecar: None,
         absent: None,
+        redacted: (captured.redacted > 0).then_some(captured.redacted),
     }
 }
 

@@ -473,6 +473,10 @@ pub struct RawStream {
     pub sidecar: Option<Sidecar>,
     /// Why there is no content.
     pub absent: Option<String>,
+    /// How many secrets were taken out of it on the device; length and hash are those of what is left. `None` = the stream was kept
+    /// as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<u64>,
 }
 
 /// Who made the record.

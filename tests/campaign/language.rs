@@ -43,6 +43,7 @@ fn a_secret_reaches_the_workload_and_nothing_that_is_kept() {
     let record = bench.record();
     assert_eq!(text(&record["raw"]["stdout"]), "Bearer ${secret:LAB_TOKEN}\n");
     assert_eq!(text(&record["raw"]["stderr"]), "${secret:LAB_TOKEN}\n");
+    assert_eq!((&record["raw"]["stdout"]["redacted"], &record["raw"]["warmup"]), (&1.into(), &serde_json::json!([])));
     assert_eq!(record["metrics"]["length"]["value"], secret.len() as f64, "the workload had the value itself");
     assert_eq!(record["backend"]["executed"]["env"]["AUTH"], "Bearer ${secret:LAB_TOKEN}");
     // Nowhere: results, spool, sockets, journal.

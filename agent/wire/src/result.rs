@@ -176,6 +176,14 @@ pub struct Captured {
     /// The end of the stream, where its middle was dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<Blob>,
+    /// How many secrets were taken out; length, hash and content are those of what is left, with `${secret:NAME}` in their places.
+    #[serde(default, skip_serializing_if = "is_none_redacted")]
+    pub redacted: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none_redacted(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Bytes in JSON: as text where they are UTF-8, else base64 (standard alphabet, padded).
