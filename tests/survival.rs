@@ -5,6 +5,8 @@
 #[path = "support/lab.rs"]
 mod lab;
 
+#[path = "survival/chaos.rs"]
+mod chaos;
 #[path = "survival/client.rs"]
 mod client;
 #[path = "survival/deaths.rs"]
