@@ -17,5 +17,7 @@ mod places;
 mod rig;
 #[path = "survival/signals.rs"]
 mod signals;
+#[path = "survival/strangers.rs"]
+mod strangers;
 #[path = "survival/wire.rs"]
 mod wire;

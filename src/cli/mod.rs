@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod collect;
 mod export;
 mod init;
 mod plan;
@@ -114,6 +115,22 @@ Examples:
   isotherm export results/command --public /tmp/command
   isotherm export results/command --public /tmp/command --redact projectx --json")]
     Export(ExportArgs),
+    /// Fetch the results that a device still has and nobody came back for, of whatever campaign
+    #[command(after_help = "\
+They become records in DIR/<campaign>/, complete by themselves; `run` of a campaign collects its own results without this.
+
+Examples:
+  isotherm collect --into rescued
+  isotherm collect configs/smoke.yaml --device here --into rescued --keep")]
+    Collect(CollectArgs),
+    /// End what a campaign is running on a device, whoever started it
+    #[command(after_help = "\
+TERM, 5 s, KILL. What the job left is sealed on the device as cancelled; the next `run` collects it and starts the job again.
+
+Examples:
+  isotherm cancel configs/smoke.yaml
+  isotherm cancel configs/smoke.yaml --device here")]
+    Cancel(CancelArgs),
     /// Find out what this machine, or a campaign's devices, can measure, and why they can't measure the rest
     #[command(after_help = "\
 Examples:
@@ -294,6 +311,35 @@ struct InitArgs {
 }
 
 #[derive(Args)]
+struct CollectArgs {
+    /// A campaign that has the device; this machine without one
+    file: Option<PathBuf>,
+    /// Which of its devices
+    #[arg(long, value_name = "ID", requires = "file")]
+    device: Option<String>,
+    /// Directory that gets a results directory for each campaign
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// Leave them on the device as well
+    #[arg(long)]
+    keep: bool,
+    /// What was stored and what was not, as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct CancelArgs {
+    /// The campaign file
+    file: PathBuf,
+    /// Which of its devices
+    #[arg(long, value_name = "ID")]
+    device: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Args)]
 struct DirArgs {
     /// Results directory of one campaign
     dir: PathBuf,
@@ -358,6 +404,8 @@ pub fn main() -> ExitCode {
         Command::Schema { of } => results::schema(of),
         Command::Explain(args) => reference::explain(&args),
         Command::Reference { page } => print(&page.markdown()),
+        Command::Collect(args) => collect::collect(&args),
+        Command::Cancel(args) => collect::cancel(&args),
         Command::Probe(args) => probe::probe(&args),
         Command::Init(args) => init::init(&args),
     });

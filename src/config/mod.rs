@@ -32,7 +32,7 @@ pub use reference::campaign_reference;
 pub use schema::campaign_schema;
 pub use sources::Sources;
 pub use template::TemplateFault;
-pub use units::cpu_list;
+pub use units::{cpu_list, safe_name};
 
 use diagnose::Diagnostics;
 use std::{fs::File, io::Read as _, path::Path};

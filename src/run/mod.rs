@@ -1,6 +1,7 @@
 //! Running a campaign: takes a campaign, sessions and a store; drives everything and emits linear [`Event`]s; must not know rendering.
 
 pub mod assemble;
+mod collect;
 mod device_night;
 pub mod event;
 pub mod filter;
@@ -13,6 +14,7 @@ pub mod selection;
 pub mod signals;
 mod watch;
 
+pub use collect::{CollectError, Collected, Stored, cancel, collect};
 pub use event::{Event, Finished, Summary};
 pub use filter::{Filter, FilterError};
 pub use night::{controller, run, stored_reports};

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub const ID_FILE: &str = ".isotherm-id";
 const LOCK_FILE: &str = ".lock";
 const ID_VERSION: u32 = 1;
+/// In place of a campaign file that nobody has named; no file has this name.
+const NO_FILE: &str = "(collected)";
 
 /// What a results directory is, for good.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +70,40 @@ impl Results {
                 let results_id = uuid::Uuid::new_v4().to_string();
                 let id = ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.name.clone(), campaign_file: file, exported: None };
                 write_id(&id_path, &id, Existing::Keep)?;
+                id
+            }
+            Err(e) => return Err(e),
+        };
+        Ok(Results { dir, id, _lock: lock })
+    }
+
+    /// Make or open, and lock, a directory for records of another results directory: `<parent>/<campaign>`, or with the beginning of
+    /// `results_id` behind it where that name belongs to others. The campaign's file may claim it later.
+    ///
+    /// # Errors
+    /// `Locked` with the holder, or [`StoreError::Io`].
+    pub fn of_strangers(parent: &Path, campaign: &str, results_id: &str, doing: &str) -> Result<Results, StoreError> {
+        let digits: String = results_id.chars().filter(char::is_ascii_hexdigit).take(8).collect();
+        let is_others = |dir: &Path| dir.exists() && !read_id(dir).is_ok_and(|id| id.results_id == results_id && id.exported.is_none());
+        let mut dir = parent.join(campaign);
+        if is_others(&dir) {
+            dir = parent.join(format!("{campaign}-{digits}"));
+        }
+        durable::create_dir(&dir)?;
+        let lock = lock(&dir, &format!("results of campaign `{campaign}` are collected by {doing}"))?;
+        let id = match read_id(&dir) {
+            Ok(id) => id,
+            Err(StoreError::NotResults { .. }) => {
+                let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+                let id = ResultsId {
+                    id_version: ID_VERSION,
+                    results_id: results_id.to_owned(),
+                    salt,
+                    campaign: campaign.to_owned(),
+                    campaign_file: NO_FILE.to_owned(),
+                    exported: None,
+                };
+                write_id(&dir.join(ID_FILE), &id, Existing::Keep)?;
                 id
             }
             Err(e) => return Err(e),

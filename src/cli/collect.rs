@@ -1,0 +1,109 @@
+//! `isotherm collect` and `isotherm cancel`.
+
+use super::words::{count, plain};
+use super::{CancelArgs, CollectArgs, campaign, complain, draft, exit, print, probe};
+use crate::config::model::Device;
+use crate::device::DeviceError;
+use crate::run::{self, CollectError};
+use crate::store::StoreError;
+use serde_json::json;
+
+pub fn collect(args: &CollectArgs) -> u8 {
+    let device = match &args.file {
+        None => Ok(probe::this_machine()),
+        Some(file) => draft(file, &[]).and_then(|draft| one_device(draft.campaign.devices.into_values().collect(), args.device.as_deref())),
+    };
+    let device = match device {
+        Ok(device) => device,
+        Err(code) => return code,
+    };
+    let done = match run::collect(&device, &args.into, args.keep, &run::controller()) {
+        Ok(done) => done,
+        Err(error) => return refused(&error),
+    };
+    for (what, why) in &done.left {
+        say!("left: {}: {}", plain(what), plain(why));
+    }
+    let out = if args.json {
+        let stored = done.stored.iter().map(|stored| {
+            json!({
+                "campaign": stored.campaign,
+                "label": stored.label,
+                "repetition": stored.repetition,
+                "status": stored.status,
+                "results": stored.dir,
+                "path": stored.path,
+            })
+        });
+        let left = done.left.iter().map(|(what, why)| json!({ "what": what, "why": why }));
+        format!("{:#}\n", json!({ "stored": stored.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>() }))
+    } else {
+        done.stored.iter().map(|stored| format!("{}  {}/{}\n", stored.status.name(), plain(&stored.dir), plain(&stored.path))).collect()
+    };
+    let code = print(&out);
+    if !args.json {
+        say!("{} collected from `{}`", count(done.stored.len(), "result"), device.id);
+        if let Some(stored) = done.stored.first() {
+            say!("next: isotherm report {}", plain(&stored.dir));
+        }
+    }
+    if code == exit::OK && !done.left.is_empty() { exit::NOT_ALL } else { code }
+}
+
+pub fn cancel(args: &CancelArgs) -> u8 {
+    let (device, dir) = match campaign(&args.file, &[]) {
+        Ok(campaign) => {
+            let dir = args.place.results.join(&campaign.name);
+            match one_device(campaign.devices.into_values().collect(), args.device.as_deref()) {
+                Ok(device) => (device, dir),
+                Err(code) => return code,
+            }
+        }
+        Err(code) => return code,
+    };
+    match run::cancel(&device, &dir, &run::controller()) {
+        Ok(ended) if ended.is_empty() => {
+            say!("nothing of this campaign runs on `{}`", device.id);
+            exit::OK
+        }
+        Ok(ended) => {
+            for label in &ended {
+                say!("cancelled on `{}`: {}", device.id, plain(label));
+            }
+            say!("next: isotherm run {}     collects what it left", args.file.display());
+            exit::OK
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// The one that is named, or the only one there is.
+fn one_device(devices: Vec<Device>, named: Option<&str>) -> Result<Device, u8> {
+    let known: Vec<String> = devices.iter().map(|device| device.id.clone()).collect();
+    let mut found: Vec<Device> = devices.into_iter().filter(|device| named.is_none_or(|id| device.id == id)).collect();
+    match (found.len(), named) {
+        (1, _) => Ok(found.swap_remove(0)),
+        (_, Some(id)) => {
+            complain(&format!("no device `{id}` in this campaign; there are {}", known.join(", ")), None);
+            Err(exit::USAGE)
+        }
+        (_, None) => {
+            complain(&format!("the campaign has several devices: {}", known.join(", ")), Some("name one with `--device ID`"));
+            Err(exit::USAGE)
+        }
+    }
+}
+
+fn refused(error: &CollectError) -> u8 {
+    let (hint, code) = match error {
+        CollectError::Device(e @ DeviceError::Refused { .. }) => {
+            (Some("wait until that campaign has ended; a running one collects its own results".to_owned()).or_else(|| e.hint()), exit::NO_DEVICE)
+        }
+        CollectError::Device(e) => (e.hint(), exit::NO_DEVICE),
+        CollectError::Store(e @ StoreError::NotResults { .. }) => (e.hint(), exit::USAGE),
+        CollectError::Store(e @ StoreError::Locked { .. }) => (e.hint(), exit::NO_DEVICE),
+        CollectError::Store(e) => (e.hint(), exit::INTERNAL),
+    };
+    complain(&error.to_string(), hint.as_deref());
+    code
+}

@@ -1,0 +1,203 @@
+//! Results that nobody came back for: fetched from a device without the campaign they are of, and a running job that is ended.
+
+use super::assemble;
+use super::manifest::Manifest;
+use super::reparse::tells_answer;
+use crate::config::model::Device;
+use crate::config::safe_name;
+use crate::device::{DeviceError, Happening, Session};
+use crate::plan::identity;
+use crate::store::index::{self, Scan};
+use crate::store::record::{RanRole, Status};
+use crate::store::results::{Results, ResultsId};
+use crate::store::write::{self, Valid};
+use crate::store::{StoreError, results};
+use isotherm_wire::result::RunResult;
+use isotherm_wire::session::{Event, Holder, RunState, SpoolEntry};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use thiserror::Error;
+
+/// A run that is ended is sealed within TERM, grace, KILL and what collecting its files takes.
+const SEALED_WITHIN: Duration = Duration::from_secs(120);
+
+/// Why nothing could be collected or cancelled.
+#[derive(Debug, Error)]
+pub enum CollectError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What became of the runs on a device.
+#[derive(Debug, Default)]
+pub struct Collected {
+    pub stored: Vec<Stored>,
+    /// Could not be stored, or there is nothing to store: the run or its campaign, and why.
+    pub left: Vec<(String, String)>,
+}
+
+/// A record that was made.
+#[derive(Debug)]
+pub struct Stored {
+    pub campaign: String,
+    pub label: String,
+    pub repetition: u32,
+    pub status: Status,
+    /// Of the results directory, as given.
+    pub dir: String,
+    /// Of the record in it.
+    pub path: String,
+}
+
+/// Fetch every sealed result of a device into `<into>/<campaign>`; what is stored there is dropped on the device unless `keep`.
+///
+/// # Errors
+/// The device can't be used, or a directory can't be written; what was stored before stays.
+pub fn collect(device: &Device, into: &Path, keep: bool, controller: &str) -> Result<Collected, CollectError> {
+    let (sender, _happenings) = channel();
+    let mut session = Session::open(device, &holder(&uuid::Uuid::new_v4().to_string(), "isotherm collect", controller), &sender)?;
+    let outcome = collect_all(&mut session, into, keep, controller);
+    // Even where something failed: the device is given back.
+    let ended = session.end();
+    let collected = outcome?;
+    ended?;
+    Ok(collected)
+}
+
+fn holder(results_id: &str, campaign: &str, controller: &str) -> Holder {
+    let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    Holder { results_id: results_id.to_owned(), campaign: campaign.to_owned(), controller: controller.to_owned(), since }
+}
+
+fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str) -> Result<Collected, CollectError> {
+    let mut collected = Collected::default();
+    // results_id → its directory here, locked, with what is in it.
+    let mut places: BTreeMap<String, (Results, Scan)> = BTreeMap::new();
+    for SpoolEntry { run_id, state, manifest } in session.list()? {
+        let manifest = match serde_json::from_value::<Manifest>(manifest).map_err(|e| e.to_string()).and_then(fit_for_paths) {
+            Ok(manifest) => manifest,
+            Err(why) => {
+                collected.left.push((format!("run {run_id}"), format!("of another version of isotherm, or damaged: {why}")));
+                continue;
+            }
+        };
+        let told = format!("{} r{} of campaign `{}`", manifest.label, manifest.repetition, manifest.campaign);
+        let (bytes, sha256) = match state {
+            RunState::Sealed { bytes, sha256 } => (bytes, sha256),
+            RunState::Running { .. } => {
+                collected.left.push((told, "it is running".into()));
+                continue;
+            }
+            RunState::Lost { reason } => {
+                collected.left.push((told, format!("it left no result: {reason}")));
+                continue;
+            }
+        };
+        let result = session.collect(&run_id, bytes, &sha256)?;
+        let result: RunResult = match serde_json::from_slice(&result) {
+            Ok(result) => result,
+            Err(e) => {
+                collected.left.push((told, format!("its result isn't understood: {e}")));
+                continue;
+            }
+        };
+        if !places.contains_key(&manifest.results_id) {
+            let results = Results::of_strangers(into, &manifest.campaign, &manifest.results_id, controller)?;
+            let scan = index::scan(&results.dir)?;
+            places.insert(manifest.results_id.clone(), (results, scan));
+        }
+        let Some((results, scan)) = places.get_mut(&manifest.results_id) else { continue };
+        let stored = store(results, scan, result, manifest)?;
+        collected.stored.push(stored);
+        if !keep {
+            session.forget(&run_id, &sha256)?;
+        }
+    }
+    for (results, scan) in places.values() {
+        index::write_index(&results.dir, scan.entries.iter().chain(&scan.gone))?;
+    }
+    Ok(collected)
+}
+
+/// A manifest comes from a disk that others may have written to: what becomes a path has the form of one.
+fn fit_for_paths(manifest: Manifest) -> Result<Manifest, String> {
+    let slug = &manifest.point.slug;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._=-".contains(c);
+    let slug_fits = !slug.is_empty() && !slug.starts_with('.') && slug.chars().all(plain);
+    for name in [&manifest.campaign, &manifest.point.device] {
+        safe_name(name).map_err(|why| format!("{name:?}: {why}"))?;
+    }
+    if slug_fits { Ok(manifest) } else { Err(format!("{slug:?} is no name of a point")) }
+}
+
+fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manifest) -> Result<Stored, StoreError> {
+    let (label, repetition) = (manifest.label.clone(), manifest.repetition);
+    let planned = identity::point_identity(&manifest.identity);
+    let libraries: BTreeMap<String, String> = assemble::files(&result, &manifest)
+        .into_iter()
+        .filter(|file| file.role == RanRole::Library)
+        .map(|file| (file.file.path, file.file.sha256))
+        .collect();
+    let rules = manifest.parse.digest();
+    let of_point = scan.entries.iter().filter(|entry| entry.point_identity == planned);
+    let earlier = of_point.filter(|entry| tells_answer(entry, repetition, &rules, &libraries)).find_map(|entry| entry.output_digest.clone());
+    let mut record = assemble::record(result, manifest, &results.id.salt, earlier.as_deref());
+    let entry = write::write(&results.dir, &mut record, Valid::Stays)?;
+    scan.entries.retain(|other| other.path != entry.path);
+    let stored = Stored {
+        campaign: record.ids.campaign.clone(),
+        label,
+        repetition,
+        status: record.status,
+        dir: results.dir.display().to_string(),
+        path: entry.path.clone(),
+    };
+    scan.entries.push(entry);
+    Ok(stored)
+}
+
+/// End what runs on a device for a results directory; its result is sealed there as cancelled, for the next `run` to collect. Labels of
+/// what was ended.
+///
+/// # Errors
+/// `NotResults`, or the device can't be used, or belongs to another campaign.
+pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<Vec<String>, CollectError> {
+    let ResultsId { results_id, campaign, .. } = results::read_id(dir)?;
+    // A controller that is still there keeps the device; else nobody does, and none starts meanwhile.
+    let lock = match Results::existing(dir, &format!("campaign `{campaign}` is cancelled by {controller}")) {
+        Ok(results) => Some(results),
+        Err(StoreError::Locked { .. }) => None,
+        Err(e) => return Err(e.into()),
+    };
+    let (sender, happenings) = channel();
+    let mut session = Session::open(device, &holder(&results_id, &campaign, controller), &sender)?;
+    let mut ended = Vec::new();
+    for SpoolEntry { run_id, state, manifest } in session.list()? {
+        if !matches!(state, RunState::Running { .. }) {
+            continue;
+        }
+        session.attach(&run_id)?;
+        session.cancel(&run_id)?;
+        // Sealed, or its keeper says why not: after that nothing of it is left.
+        loop {
+            match happenings.recv_timeout(SEALED_WITHIN) {
+                Ok(Happening::Event(Event::Sealed { run_id: of, .. } | Event::SealFailed { run_id: of, .. })) if of == run_id => break,
+                Ok(Happening::LinkLost { reason, .. }) => return Err(DeviceError::LinkLost { device: device.id.clone(), reason }.into()),
+                Ok(_) => {}
+                Err(_) => {
+                    return Err(DeviceError::NoAnswer { device: device.id.clone(), reason: "the run was told to end and did not".into() }.into());
+                }
+            }
+        }
+        ended.push(manifest["label"].as_str().map_or_else(|| format!("run {run_id}"), str::to_owned));
+    }
+    match lock {
+        Some(_) => session.end()?,
+        None => session.detach(),
+    }
+    Ok(ended)
+}
