@@ -2,6 +2,7 @@
 
 pub mod builtin;
 pub mod command;
+pub mod memory;
 pub mod output;
 
 pub use crate::store::record::ParseSpec;

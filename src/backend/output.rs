@@ -4,7 +4,9 @@ use super::ParseSpec;
 use crate::config::model::TextSource;
 use crate::store::record::{RawStream, Reason, Record, Status};
 use crate::store::sidecar;
+use isotherm_wire::columns::ColumnName;
 use isotherm_wire::result::{Captured, CollectedFile, RunResult, Usage};
+use isotherm_wire::telemetry::Snapshot;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -35,6 +37,14 @@ pub struct RawOutput {
     /// Between the two, s.
     pub wall_s: Option<f64>,
     pub usage: Option<Usage>,
+    /// The machine's count of processes that the kernel ended for want of memory has grown during the run.
+    pub oom_kills: bool,
+}
+
+/// Has the count grown between two readings?
+fn oom_kills(before: Option<&Snapshot>, after: Option<&Snapshot>) -> bool {
+    let count = |snapshot: Option<&Snapshot>| snapshot?.value(ColumnName::OomKills.entry().name);
+    matches!((count(before), count(after)), (Some(before), Some(after)) if after > before)
 }
 
 impl RawOutput {
@@ -54,6 +64,7 @@ impl RawOutput {
             window,
             wall_s: window.map(|(spawn, exit)| exit.saturating_sub(spawn) as f64 / 1e9),
             usage: result.usage.clone(),
+            oom_kills: oom_kills(Some(&result.before), Some(&result.after)),
         }
     }
 
@@ -82,6 +93,7 @@ impl RawOutput {
             window,
             wall_s: window.map(|(spawn, exit)| exit.saturating_sub(spawn) as f64 / 1e9).or_else(measured),
             usage: record.context.usage.clone(),
+            oom_kills: oom_kills(record.context.before.as_ref(), record.context.after.as_ref()),
         })
     }
 }

@@ -26,7 +26,7 @@ const fn not_yet(when: &'static str, hint: &'static str) -> ReasonEntry {
 pub const fn reason(reason: Reason) -> ReasonEntry {
     match reason {
         Reason::Oom => given(
-            "Ended by SIGKILL, and the machine's count of out-of-memory kills has grown meanwhile",
+            "Ended by SIGKILL (or exit code 137, a shell's word for it) while the machine's count of out-of-memory kills has grown; or it failed and said itself that memory ran out",
             "use a smaller model or fewer threads, or raise the memory limit; `isotherm run` tries it again",
         ),
         Reason::Timeout => given(

@@ -3,10 +3,10 @@
 use super::manifest::Manifest;
 use super::paths::Roots;
 use crate::backend::output::NOT_WRITTEN;
-use crate::backend::{self, ParseSpec, RawOutput, Reading};
+use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
 use crate::plan::identity::point_identity;
-use crate::registry::{Code, ColumnName};
+use crate::registry::Code;
 use crate::store::record::{
     BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Read,
     Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
@@ -144,7 +144,7 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
         outcome if exit_code(outcome).is_some() => {
             return read(&manifest.parse, &output, exit_code(outcome).unwrap_or_default(), model);
         }
-        Outcome::Exited { wait_status } => signal_failure(*wait_status, result, &said),
+        Outcome::Exited { wait_status } => signal_failure(*wait_status, &output, &said),
         Outcome::SpawnFailed { message, .. } => {
             let program = result.executed.argv.first().map_or("", String::as_str);
             (Reason::Spawn, format!("{program}: {message}"))
@@ -155,7 +155,7 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
             (Reason::Timeout, said(format!("warm-up {} ran into its time-out of {}", index + 1, timeout())))
         }
         Outcome::WarmupFailed { index, wait_status: Some(status) } => {
-            let (reason, message) = signal_failure(*status, result, &said);
+            let (reason, message) = signal_failure(*status, &output, &said);
             (reason, format!("warm-up {}: {message}", index + 1))
         }
         Outcome::InputChanged => (Reason::Precondition, format!("a file changed before the run: {}", result.changed_inputs.join("; "))),
@@ -182,6 +182,11 @@ pub(super) fn exit_code_of(wait_status: i32) -> Option<i32> {
 pub(super) fn read(rules: &ParseSpec, output: &RawOutput, exit_code: i32, model: Option<&ModelBlock>) -> (Option<(Reason, String)>, Reading) {
     let mut reading = backend::read(rules, output, exit_code);
     let mut failure = reading.failure.take();
+    if let Some((reason @ Reason::ExitCode, _)) = &mut failure
+        && memory::ran_out(output, exit_code)
+    {
+        *reason = Reason::Oom;
+    }
     if let Some(ModelBlock { sha256: None, id, path, .. }) = model {
         // Whatever ran, it was not this model: nothing is known of what it was.
         let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
@@ -210,13 +215,12 @@ pub(super) fn validity(status: Status, issues: &[Issue]) -> Validity {
     }
 }
 
-fn signal_failure(wait_status: i32, result: &RunResult, said: &dyn Fn(String) -> String) -> (Reason, String) {
+fn signal_failure(wait_status: i32, output: &RawOutput, said: &dyn Fn(String) -> String) -> (Reason, String) {
     let signal = wait_status & 0x7f;
     let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
-    let kills = |s: &isotherm_wire::telemetry::Snapshot| s.value(ColumnName::OomKills.entry().name);
-    let oom = matches!((kills(&result.before), kills(&result.after)), (Some(before), Some(after)) if after > before);
-    if signal == 9 && oom {
-        return (Reason::Oom, said("ended by the kernel, which was out of memory".into()));
+    if memory::was_ended(output, signal) {
+        let by = if signal == 9 { "ended by the kernel, which was out of memory".into() } else { format!("out of memory, ended by {name}") };
+        return (Reason::Oom, said(by));
     }
     (Reason::Signal, said(format!("ended by {name}")))
 }

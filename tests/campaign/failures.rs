@@ -4,6 +4,7 @@ use crate::kit::{Bench, issues, text};
 use crate::lab::Ran;
 use serde_json::Value;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// The standard campaign, whose size 2 fails while a file `broken` is there.
 fn breakable() -> Bench {
@@ -284,4 +285,65 @@ fn processes_that_a_workload_leaves_behind_are_ended_and_said() {
     assert_eq!(issues(&record), ["left_processes"]);
     assert_eq!(record["validity"], "valid");
     assert!(bench.lab.processes().is_empty(), "{:?}", bench.lab.processes());
+}
+
+#[test]
+fn a_tool_that_says_it_has_no_memory_is_out_of_memory_and_a_zoom_is_not() {
+    for (words, reason) in [("terminate called: std::bad_alloc", "oom"), ("zoom level 3, no room", "exit_code")] {
+        let bench = Bench::one("argv: [./bench.sh]");
+        bench.script("bench.sh", &format!("echo '{words}' >&2; exit 1"));
+        bench.run(&[]).expect(1);
+        let record = bench.record();
+        assert_eq!(record["reason"], reason, "{words}");
+        assert!(record["message"].as_str().unwrap().contains(words), "{record}");
+        // Read again, it is the same.
+        bench.look(&["reparse"]).expect(0);
+        assert_eq!(bench.record()["reason"], reason, "{words}");
+    }
+}
+
+/// A memory cgroup of 32 MiB, removed with it; `None` where none can be made.
+struct SmallGroup(PathBuf);
+
+impl SmallGroup {
+    fn make(name: &str) -> Option<SmallGroup> {
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        let (dir, limit) =
+            if v1.is_dir() { (v1.join(name), "memory.limit_in_bytes") } else { (Path::new("/sys/fs/cgroup").join(name), "memory.max") };
+        fs::create_dir(&dir).ok()?;
+        let group = SmallGroup(dir);
+        fs::write(group.0.join(limit), (32 << 20).to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for SmallGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_workload_that_the_kernel_ends_in_a_limited_cgroup_is_out_of_memory_and_its_keeper_goes_on() {
+    let Some(group) = SmallGroup::make(&format!("isotherm-oom-{}", std::process::id())) else {
+        eprintln!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let bench = Bench::one("params: { how: [direct, shell, fine] }\nargv: [./bench.sh, \"{how}\"]");
+    let body = format!(
+        "echo $$ > {}/cgroup.procs
+case $1 in
+direct) exec tail /dev/zero ;;
+shell) tail /dev/zero; exit $? ;;
+fine) echo fine ;;
+esac",
+        group.0.display()
+    );
+    bench.script("bench.sh", &body);
+    bench.run(&[]).expect(1);
+    let reason = |how: &str| {
+        let records = bench.lab.records("c");
+        records.into_iter().find(|(_, record)| record["ids"]["point"]["axes"]["how"] == how).unwrap().1["reason"].clone()
+    };
+    assert_eq!((reason("direct"), reason("shell"), reason("fine")), ("oom".into(), "oom".into(), Value::Null));
 }
