@@ -16,6 +16,8 @@ mod builtin;
 mod claims;
 #[path = "campaign/copies.rs"]
 mod copies;
+#[path = "campaign/dominance.rs"]
+mod dominance;
 #[path = "campaign/failures.rs"]
 mod failures;
 #[path = "campaign/identity.rs"]

@@ -108,6 +108,7 @@ impl Progress {
         let mark = match (status, validity) {
             (Status::Ok, Validity::Valid) => '✓',
             (Status::Ok, Validity::Degraded) => '!',
+            (Status::Skipped, _) => '–',
             _ => '✗',
         };
         let what = match (status, headline) {
@@ -151,13 +152,14 @@ impl Progress {
     }
 
     fn summary(&self, summary: &Summary) {
-        let Summary { jobs, ok, degraded, failed, pending, left_running, ran, collected, failures, .. } = summary;
+        let Summary { jobs, ok, degraded, failed, skipped, pending, left_running, ran, collected, failures, .. } = summary;
         if *ran == 0 && *collected == 0 && ok == jobs {
             say!("nothing to do: {} with a valid record", count(*jobs, "job"));
         }
         let degraded = if *degraded > 0 { format!(" ({degraded} degraded)") } else { String::new() };
         let running = if *left_running > 0 { format!(" · {left_running} running on its device") } else { String::new() };
-        say!("{}: {ok} ok{degraded} · {failed} failed · {pending} pending{running}   {}", count(*jobs, "job"), plain(&self.results));
+        let skipped = if *skipped > 0 { format!(" · {skipped} skipped") } else { String::new() };
+        say!("{}: {ok} ok{degraded} · {failed} failed{skipped} · {pending} pending{running}   {}", count(*jobs, "job"), plain(&self.results));
         for failure in failures {
             say!("  failed   {}", plain(failure));
         }

@@ -4,10 +4,10 @@ use super::{
     axes::{self, FoundAxis, Ids, Named},
     command,
     condition::{self, Condition, Known, Verdict},
-    diagnose::{Diagnostics, Span, listed, tick},
+    diagnose::{Diagnostics, Span, listed, nearest, tick},
     fields::{Fields, Slot, fields, known_name, not_yet, report_repeats},
     merge::{self, Assignment},
-    model::{AxisValue, Backend, Block, Device, Linked, Model, Settings},
+    model::{AxisValue, Backend, Block, Device, Dominance, Linked, Model, Settings},
     settings,
     template::{self, Names},
     vocabulary,
@@ -80,6 +80,9 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         let axes: BTreeSet<String> = swept.axes().map(|found| found.axis.name.clone()).collect();
         condition::condition(slot, &axes, &swept.unread, axes.contains("model"), out)
     });
+    if let Some(slot) = fields.get("dominance") {
+        check_dominance(slot, &block_settings, &swept, out);
+    }
     if let Some(condition) = &when {
         try_condition(condition, &swept, out);
     }
@@ -285,6 +288,30 @@ fn names_of(swept: &Swept, has_model: bool, devices: &[String], around: &Surroun
     let builds: Vec<_> = values_of(swept, "build").flat_map(|(id, _)| devices.iter().filter_map(move |device| device.builds.get(id))).collect();
     let tools = builds.first().map(|build| build.keys().filter(|tool| builds.iter().all(|build| build.contains_key(*tool))).cloned().collect());
     Names::of_block(own, has_model, unquantized.map(|(id, _)| id.to_owned()).collect(), &tools.unwrap_or_else(Vec::new))
+}
+
+/// What is larger can be said of numbers.
+fn check_dominance(slot: Slot<'_>, settings: &Settings, swept: &Swept, out: &mut Diagnostics) {
+    let Some(Dominance { axis, .. }) = &settings.dominance else { return };
+    if swept.unread.contains(axis) {
+        return;
+    }
+    match swept.axes().find(|found| found.axis.name == *axis) {
+        None => {
+            let names = || swept.axes().map(|found| found.axis.name.as_str());
+            let error = out.error(slot.place, format!("unknown axis {} in `dominance`", tick(axis)));
+            if let Some(near) = nearest(axis, names()) {
+                error.label(format!("did you mean `{near}`?"));
+            }
+            error.hint(format!("axes of this block: {}", listed(names())));
+        }
+        Some(found) if found.axis.values.iter().any(|value| !matches!(value, AxisValue::Int(_) | AxisValue::Float(_))) => {
+            out.error(slot.place, format!("{} is no axis of numbers", tick(axis)))
+                .also(found.key, "its values")
+                .hint("`dominance` skips larger values, and texts are none");
+        }
+        Some(_) => {}
+    }
 }
 
 /// Asks a condition about a point of the block and a device that could be, so that its faults show before anything runs.

@@ -324,6 +324,23 @@ pub struct Settings {
     pub iterations: u32,
     /// `builtin` only: pause between rounds.
     pub cooldown: Duration,
+    /// Which points a failed one makes needless.
+    pub dominance: Option<Dominance>,
+}
+
+/// After a failure for one of these reasons, points with a larger value of the axis are skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dominance {
+    pub axis: String,
+    pub on: Vec<FatalReason>,
+}
+
+/// A reason of a failure that a larger point would only meet again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FatalReason {
+    Oom,
+    MemoryThrash,
+    Timeout,
 }
 
 impl Settings {
@@ -340,6 +357,7 @@ impl Settings {
             rounds: 12,
             iterations: 60,
             cooldown: Duration::from_millis(500),
+            dominance: None,
         }
     }
 }

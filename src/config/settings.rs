@@ -3,7 +3,7 @@
 use super::{
     diagnose::Diagnostics,
     fields::{Fields, Slot, not_yet},
-    model::{Order, Settings},
+    model::{Dominance, FatalReason, Order, Settings},
     shape, vocabulary,
     yaml::Kind,
 };
@@ -58,6 +58,7 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, backend: &str, out: &
                 let orders = [("interleaved", Order::Interleaved), ("sequential", Order::Sequential)];
                 set(&mut settings.order, builtin.order, reset, || slot.choice(&orders, &["shuffled"], out));
             }
+            "dominance" => set(&mut settings.dominance, None, reset, || dominance(slot, out).map(Some)),
             "warmup" => set(&mut settings.warmup, builtin.warmup, reset, || slot.count(0, 1_000_000, out)),
             "rounds" => set(&mut settings.rounds, builtin.rounds, reset, || slot.count(1, 1_000_000, out)),
             "iterations" => set(&mut settings.iterations, builtin.iterations, reset, || slot.count(1, 1_000_000, out)),
@@ -73,6 +74,16 @@ fn set<T>(setting: &mut T, builtin: T, reset: bool, read: impl FnOnce() -> Optio
     } else if let Some(value) = read() {
         *setting = value;
     }
+}
+
+fn dominance(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Dominance> {
+    let fields = slot.fields(&vocabulary::DOMINANCE, "dominance: { axis: depth, on: oom }", out)?;
+    let hint = "write it like `dominance: { axis: depth, on: [oom, timeout] }`";
+    let axis = fields.need("axis", "`dominance`", hint, out).and_then(|slot| slot.some_text(out));
+    let on = fields.need("on", "`dominance`", hint, out).and_then(|slot| slot.one_or_many("on: [oom, timeout]", out));
+    let words = [("oom", FatalReason::Oom), ("memory_thrash", FatalReason::MemoryThrash), ("timeout", FatalReason::Timeout)];
+    let on = on.map(|(items, _)| items.into_iter().filter_map(|item| item.choice(&words, &[], out)).collect());
+    Some(Dominance { axis: axis?, on: on? })
 }
 
 #[cfg(test)]

@@ -291,7 +291,11 @@ static SETTINGS: [Key; 20] = [
     key("slo", Shape::Map(&SLO), "What a request may take to count as served well").later().on(&["llama-server"]),
     key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
     key("retry_contaminated", Shape::Whole(0, 10), "How often a disturbed run is repeated").later(),
-    key("dominance", Shape::Map(&DOMINANCE), "After a failure, larger values of an axis are skipped").later(),
+    key(
+        "dominance",
+        Shape::Map(&DOMINANCE),
+        "After a failure for one of these reasons, points that differ in nothing but a larger value of the axis are skipped",
+    ),
     key("cpus", Shape::Axis(&Shape::Text), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
     key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells").later(),
 ];
@@ -466,12 +470,12 @@ static SLO: Level =
 
 static CONTROL: Level = level("control", "`control`", "control.", &[key("point", Shape::Text, "`first`: the first arm of every group").required()]);
 
-static DOMINANCE: Level = level(
+pub static DOMINANCE: Level = level(
     "dominance",
     "`dominance`",
     "dominance.",
     &[
-        key("axis", Shape::Text, "Axis whose larger values are skipped").required(),
+        key("axis", Shape::Text, "Axis of numbers whose larger values are skipped").required(),
         key("on", Shape::OneOrMany(&Shape::Choice(&DOMINANCE_ON)), "Failures that do it").required(),
     ],
 );

@@ -1,5 +1,6 @@
 //! The difference between what a campaign wants and what is stored: which jobs have an answer, and why the others have none.
 
+use super::dominance::Dominators;
 use super::expand::{Plan, Point, job_key};
 use super::files;
 use super::identity::{self, DeviceReport, Identified};
@@ -7,7 +8,7 @@ use crate::backend::{self, ParseSpec, output};
 use crate::digest;
 use crate::schedule::{self, Slot};
 use crate::store::index::{self, Entry, Scan};
-use crate::store::record::{Kind, PointIds, Status};
+use crate::store::record::{Kind, PointIds, Reason, Status};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::FileAnswer;
 use std::cell::OnceCell;
@@ -49,6 +50,12 @@ pub enum JobState {
         path: String,
         why: String,
     },
+    /// The last run failed for a reason that would only come again, or was skipped because of such a failure: `--rerun` tries it.
+    Kept {
+        path: String,
+        status: Status,
+        why: String,
+    },
     /// A record is there, of something else: what changed, in words.
     Stale {
         why: String,
@@ -67,7 +74,7 @@ pub enum JobState {
 impl JobState {
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        matches!(self, JobState::Reused { .. } | JobState::Reread { .. })
+        matches!(self, JobState::Reused { .. } | JobState::Reread { .. } | JobState::Kept { .. })
     }
 
     /// The word for counts.
@@ -77,6 +84,7 @@ impl JobState {
             JobState::Reused { .. } => "reused",
             JobState::Reread { .. } => "reread",
             JobState::Retry { .. } => "retry",
+            JobState::Kept { .. } => "kept",
             JobState::Stale { .. } => "stale",
             JobState::Lost { .. } => "lost",
             JobState::New => "new",
@@ -88,7 +96,11 @@ impl JobState {
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         match self {
-            JobState::Retry { why, .. } | JobState::Stale { why } | JobState::Lost { why } | JobState::Unknown { why } => Some(why),
+            JobState::Retry { why, .. }
+            | JobState::Kept { why, .. }
+            | JobState::Stale { why }
+            | JobState::Lost { why }
+            | JobState::Unknown { why } => Some(why),
             JobState::Reused { .. } | JobState::Reread { .. } | JobState::New => None,
         }
     }
@@ -145,6 +157,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
         of_gone.iter().zip(&scan.gone).map(|(place, entry)| ((place.as_str(), entry.kind, entry.repetition), entry)).collect();
     let kind = Kind::Timing;
     let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
+    let dominators = Dominators::of(plan);
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
         let point = &plan.points[slot.point];
@@ -177,7 +190,23 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
             Found::Answer(entry) if entry.answers() => JobState::Reused { path: entry.path.clone() },
             Found::Answer(entry) => {
                 job.attempt = next.max(entry.attempt + 1);
-                JobState::Retry { path: entry.path.clone(), why: retry_reason(entry) }
+                let dominated = || {
+                    let failed = |other: usize| lasting_failures(identities, &by_identity, other, plan.points[other].settings.repetitions);
+                    dominators.of_point(plan, slot.point, failed).is_some()
+                };
+                match (entry.status, entry.reason) {
+                    (Status::Failed, Some(reason)) if lasts(reason) => JobState::Kept {
+                        path: entry.path.clone(),
+                        status: entry.status,
+                        why: format!("failed: {}; `--rerun` tries it again", reason.name()),
+                    },
+                    (Status::Skipped, Some(Reason::Dominated)) if dominated() => JobState::Kept {
+                        path: entry.path.clone(),
+                        status: entry.status,
+                        why: "skipped: a smaller point failed; `--rerun` tries it".into(),
+                    },
+                    _ => JobState::Retry { path: entry.path.clone(), why: retry_reason(entry) },
+                }
             }
             Found::OtherRules(entry) => JobState::Reread { path: entry.path.clone() },
             Found::Unasked(why) => JobState::Unknown { why },
@@ -198,6 +227,21 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
         jobs.push(job);
     }
     jobs
+}
+
+/// Would the same run fail the same way again, and cost the device a lot?
+#[must_use]
+pub fn lasts(reason: Reason) -> bool {
+    matches!(reason, Reason::Oom | Reason::MemoryThrash | Reason::ThermalStop)
+}
+
+type ByIdentity<'a> = HashMap<(&'a str, Kind, u32), Vec<&'a Entry>>;
+
+/// Failures of a point's repetitions that are not tried again by themselves.
+fn lasting_failures(identities: &[Option<Arc<Identified>>], by_identity: &ByIdentity<'_>, point: usize, repetitions: u32) -> Vec<Reason> {
+    let Some(hash) = identities[point].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
+    let entries = (0..repetitions).filter_map(|repetition| by_identity.get(&(hash, Kind::Timing, repetition))).flatten();
+    entries.filter(|entry| entry.status == Status::Failed).filter_map(|entry| entry.reason.filter(|reason| lasts(*reason))).collect()
 }
 
 /// What the records of one identity are for their job.

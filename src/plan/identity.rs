@@ -51,7 +51,7 @@ pub fn spec(point: &Point) -> Value {
     put("env", json!(env));
 
     // Mutable: time-out, repetitions and order say how often, how long and when, never what.
-    let Settings { repetitions: _, timeout: _, order: _, settle, sample_hz, warmup, rounds, iterations, cooldown } = settings.as_ref();
+    let Settings { repetitions: _, timeout: _, order: _, settle, sample_hz, warmup, rounds, iterations, cooldown, dominance: _ } = settings.as_ref();
     put("settle_ms", json!(settle.as_millis() as u64));
     put("sample_hz", json!(sample_hz));
     put("warmup", json!(warmup));

@@ -2,6 +2,7 @@
 //! Must not know transports.
 
 pub mod diff;
+pub mod dominance;
 pub mod expand;
 pub mod files;
 pub mod identity;

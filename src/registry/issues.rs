@@ -164,7 +164,7 @@ isotherm_wire::table! {
             means: "Runs of the point were not made, on purpose",
             when: "The record's status is `skipped`; its reason stands beside it",
             headline: Headline::LeftOut,
-            hint: "give the device what the reason names, then `isotherm run` again",
+            hint: "the message says what made them needless; `isotherm run FILE --rerun AXIS=VALUE` makes them all the same",
         }
         Invalid {
             code: "invalid",

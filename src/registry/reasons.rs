@@ -27,7 +27,7 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
     match reason {
         Reason::Oom => given(
             "Ended by SIGKILL (or exit code 137, a shell's word for it) while the machine's count of out-of-memory kills has grown; or it failed and said itself that memory ran out",
-            "use a smaller model or fewer threads, or raise the memory limit; `isotherm run` tries it again",
+            "use a smaller model or fewer threads, or raise the memory limit; it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
         ),
         Reason::Timeout => given(
             "Ran into `timeout`, measured or in a warm-up invocation",
@@ -66,8 +66,8 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             given("Cancelled by a controller (third Ctrl-C), or the keeper died with the run, twice", "`isotherm run` tries it again")
         }
         Reason::DeviceLost => not_yet("The device went away and did not come back", "check its power and network, then run again"),
-        Reason::Dominated => not_yet(
-            "Skipped: a point known to be better in every respect makes it needless",
+        Reason::Dominated => given(
+            "Skipped: a point that differs in nothing but a smaller value of the axis of `dominance` failed for a reason that it names",
             "`isotherm run FILE --rerun AXIS=VALUE` makes it all the same",
         ),
         Reason::Internal => given(

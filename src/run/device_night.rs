@@ -13,7 +13,7 @@ use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
 use crate::plan::{JobState, PlannedJob, diff, files};
 use crate::store::Broken;
 use crate::store::index::Entry;
-use crate::store::record::{RanFile, RanRole, Reason, Record};
+use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
 use crate::store::write::{self, Valid};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
@@ -242,6 +242,9 @@ impl DeviceNight<'_, '_> {
         let point = &self.night.plan.points[job.slot.point];
         let Some(report) = self.night.reports.get(&self.device.id) else { return Ok(()) };
         let Some(manifest) = manifest::manifest(&self.night.constants, job, point, &report.files) else { return Ok(()) };
+        if let Some((by, reason)) = self.night.dominated(job.slot.point) {
+            return self.skip(manifest, &by, reason);
+        }
         let spec = manifest::spec(point, &manifest, &report.files, &self.night.campaign.secrets);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
@@ -292,6 +295,17 @@ impl DeviceNight<'_, '_> {
             self.supersede(job, &run_id)?;
         }
         Ok(())
+    }
+
+    /// A record instead of a run that would only fail as a smaller one did.
+    fn skip(&mut self, manifest: Manifest, by: &str, reason: Reason) -> Result<(), Stop> {
+        let message = format!("{by} failed: {}", reason.name());
+        let machine = self.night.reports.get(&self.device.id).map(|r| r.machine.clone()).unwrap_or_default();
+        let label = manifest.label.clone();
+        let run_id = uuid::Uuid::now_v7().to_string();
+        let mut record = assemble::without_result(manifest, run_id, Reason::Dominated, message, machine, &self.night.results.id.salt);
+        record.status = Status::Skipped;
+        self.keep(record, label, Valid::Stays)
     }
 
     /// Move away what the record of a new run replaces; it may have taken the place of one of these already.
@@ -353,6 +367,7 @@ impl DeviceNight<'_, '_> {
         let entry = write::write(&self.night.results.dir, &mut record, valid)?;
         self.night.scan.entries.retain(|e| e.path != entry.path);
         let event = finished(&record, label, entry.path.clone());
+        self.night.note_failure(&record);
         self.night.scan.entries.push(entry);
         self.night.emit(event);
         Ok(())

@@ -134,6 +134,8 @@ pub struct Summary {
     pub ok: usize,
     pub degraded: usize,
     pub failed: usize,
+    /// Not run, because another failure made them needless.
+    pub skipped: usize,
     pub pending: usize,
     /// Its run goes on without a controller; the next `run` collects it.
     pub left_running: usize,

@@ -10,6 +10,7 @@ use super::{RunError, Stop, assemble};
 use crate::config::model::Campaign;
 use crate::device::{DeviceError, Happening, Session, has_local_agent};
 use crate::digest;
+use crate::plan::dominance::Dominators;
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
 use crate::plan::{JobState, Plan, PlanError, PlannedJob, diff};
@@ -17,7 +18,7 @@ use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
 use crate::store::journal::Journal;
 use crate::store::plan_file::{PLAN_VERSION, StoredPlan, StoredPoint};
-use crate::store::record::{Kind, Validity};
+use crate::store::record::{Kind, Reason, Record, Status, Validity};
 use crate::store::results::Results;
 use crate::store::{StoreError, write};
 use indexmap::IndexMap;
@@ -73,6 +74,7 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     };
     let holder = Holder { results_id: results.id.results_id.clone(), campaign: campaign.name.clone(), controller, since };
     let identities = identity::of_points(&plan.points, &reports);
+    let dominators = Dominators::of(&plan);
     let mut night = Night {
         campaign,
         identities,
@@ -92,6 +94,8 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
         summary: Summary::default(),
         fatal: None,
         left_running: None,
+        dominators,
+        failed_now: BTreeMap::new(),
     };
     night.all_devices()?;
     Ok(night.summary)
@@ -139,6 +143,9 @@ pub(super) struct Night<'a> {
     fatal: Option<StoreError>,
     /// Job whose run goes on without us.
     pub(super) left_running: Option<String>,
+    /// Which points a failed one makes needless, and reasons of what failed in this invocation by point.
+    dominators: Dominators,
+    failed_now: BTreeMap<usize, Vec<Reason>>,
 }
 
 impl<'a> Night<'a> {
@@ -255,11 +262,34 @@ impl<'a> Night<'a> {
         diff::diff(diff::Known { plan, identities, reports, scan, results: &self.results.dir })
     }
 
+    /// Remember a failure that may make other points needless.
+    pub(super) fn note_failure(&mut self, record: &Record) {
+        let (Status::Failed, Some(reason), false) = (record.status, record.reason, self.dominators.is_empty()) else { return };
+        let is_it = |identified: &Option<Arc<Identified>>| identified.as_ref().is_some_and(|known| known.hash == record.ids.point_identity);
+        if let Some(point) = self.identities.iter().position(is_it) {
+            self.failed_now.entry(point).or_default().push(reason);
+        }
+    }
+
+    /// The failure that makes a point needless: of this invocation, or one that is not tried again by itself.
+    pub(super) fn dominated(&self, point: usize) -> Option<(String, Reason)> {
+        let failed = |other: usize| {
+            let hash = self.identities[other].as_ref().map(|identified| identified.hash.as_str());
+            let stored = self.scan.entries.iter().filter(|e| Some(e.point_identity.as_str()) == hash && e.status == Status::Failed);
+            let lasting = stored.filter_map(|e| e.reason).filter(|reason| diff::lasts(*reason));
+            lasting.chain(self.failed_now.get(&other).into_iter().flatten().copied()).collect()
+        };
+        let (by, reason) = self.dominators.of_point(&self.plan, point, failed)?;
+        Some((self.plan.points[by].label(), reason))
+    }
+
     /// What a device said of itself and of the campaign's files.
     pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), RunError> {
         self.reports.insert(id.to_owned(), report);
         if self.campaign.blocks.iter().any(|block| block.when.is_some()) {
             self.plan = expand::expand(self.campaign, &self.reports)?;
+            self.dominators = Dominators::of(&self.plan);
+            self.failed_now.clear();
         }
         self.identities = identity::of_points(&self.plan.points, &self.reports);
         self.write_report(id)?;
@@ -330,6 +360,13 @@ impl<'a> Night<'a> {
                     self.summary.degraded += usize::from(degraded.contains(path.as_str()));
                 }
                 JobState::Retry { why, .. } => {
+                    self.summary.failed += 1;
+                    let point = &self.plan.points[job.slot.point];
+                    let why = why.strip_prefix("failed: ").unwrap_or(why);
+                    failures.entry(format!("{} {}: {why}", point.ids.device, point.label())).or_default().push(job.slot.repetition);
+                }
+                JobState::Kept { status: Status::Skipped, .. } => self.summary.skipped += 1,
+                JobState::Kept { why, .. } => {
                     self.summary.failed += 1;
                     let point = &self.plan.points[job.slot.point];
                     let why = why.strip_prefix("failed: ").unwrap_or(why);
