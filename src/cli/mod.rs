@@ -203,6 +203,9 @@ struct RunArgs {
     /// Run these again although they have a valid record
     #[arg(long = "rerun", value_name = "AXIS=VALUE")]
     reruns: Vec<String>,
+    /// Start runs although their model hardly fits into the memory that is available
+    #[arg(long)]
+    force: bool,
     /// Ask the devices and show what would run
     #[arg(long)]
     dry_run: bool,

@@ -38,6 +38,7 @@ fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<
         fresh: args.fresh,
         device: args.device.clone(),
         limit: args.limit,
+        force: args.force,
         dry_run: args.dry_run,
     })
 }

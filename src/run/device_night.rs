@@ -245,7 +245,7 @@ impl DeviceNight<'_, '_> {
         if let Some((by, reason)) = self.night.dominated(job.slot.point) {
             return self.skip(manifest, &by, reason);
         }
-        let spec = manifest::spec(point, &manifest, &report.files, &self.night.campaign.secrets);
+        let spec = manifest::spec(point, &manifest, &report.files, &self.night.campaign.secrets, self.night.options.force);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
         let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 pub const MANIFEST_VERSION: u32 = 1;
 /// From TERM to KILL when a workload has to be ended, ms.
 const GRACE_MS: u64 = 5000;
+/// Share of the available memory that a model's file may have; what else a tool needs is not known.
+const MOST_OF_MEMORY: f64 = 0.95;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,9 +93,9 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
     })
 }
 
-/// What the agent is to execute.
+/// What the agent is to execute. `force`: whatever memory there is.
 #[must_use]
-pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &IndexMap<String, Secret>) -> RunSpec {
+pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &IndexMap<String, Secret>, force: bool) -> RunSpec {
     // The engine gets the model's path as found; a command gets its argv as written and starts in the base directory.
     let as_written = point.model.as_ref().map(|m| if m.path.starts_with(['/', '~']) { m.path.clone() } else { format!("{}/{}", point.base, m.path) });
     let model_path = manifest.model.as_ref().filter(|m| m.sha256.is_some()).map(|m| m.path.clone()).or(as_written);
@@ -111,6 +113,7 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
         sample_hz: point.settings.sample_hz,
         env: point.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>(),
         secrets: secrets.iter().map(|(name, secret)| (name.clone(), secret.expose().to_owned())).collect(),
+        needs_bytes: model.as_ref().filter(|_| !force).map(|file| (file.bytes as f64 / MOST_OF_MEMORY).ceil() as u64),
         cpus: point.cpus.clone(),
         cwd: point.base.to_string(),
         watched,

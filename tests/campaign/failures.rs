@@ -302,17 +302,17 @@ fn a_tool_that_says_it_has_no_memory_is_out_of_memory_and_a_zoom_is_not() {
     }
 }
 
-/// A memory cgroup of 32 MiB, removed with it; `None` where none can be made.
+/// A memory cgroup with a limit, removed with it; `None` where none can be made.
 struct SmallGroup(PathBuf);
 
 impl SmallGroup {
-    fn make(name: &str) -> Option<SmallGroup> {
+    fn make(name: &str, mib: u64) -> Option<SmallGroup> {
         let v1 = Path::new("/sys/fs/cgroup/memory");
         let (dir, limit) =
             if v1.is_dir() { (v1.join(name), "memory.limit_in_bytes") } else { (Path::new("/sys/fs/cgroup").join(name), "memory.max") };
         fs::create_dir(&dir).ok()?;
         let group = SmallGroup(dir);
-        fs::write(group.0.join(limit), (32 << 20).to_string()).ok()?;
+        fs::write(group.0.join(limit), (mib << 20).to_string()).ok()?;
         Some(group)
     }
 }
@@ -325,7 +325,7 @@ impl Drop for SmallGroup {
 
 #[test]
 fn a_workload_that_the_kernel_ends_in_a_limited_cgroup_is_out_of_memory_and_its_keeper_goes_on() {
-    let Some(group) = SmallGroup::make(&format!("isotherm-oom-{}", std::process::id())) else {
+    let Some(group) = SmallGroup::make(&format!("isotherm-oom-{}", std::process::id()), 32) else {
         eprintln!("skipped: no memory cgroup can be made here");
         return;
     };
@@ -346,4 +346,38 @@ esac",
         records.into_iter().find(|(_, record)| record["ids"]["point"]["axes"]["how"] == how).unwrap().1["reason"].clone()
     };
     assert_eq!((reason("direct"), reason("shell"), reason("fine")), ("oom".into(), "oom".into(), Value::Null));
+}
+
+#[test]
+fn a_model_that_hardly_fits_is_not_started_unless_forced() {
+    let Some(group) = SmallGroup::make(&format!("isotherm-fit-{}", std::process::id()), 128) else {
+        eprintln!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let bench = Bench::new();
+    bench.edit("c.yaml", "matrix:", "models: { big: { path: big.bin }, small: { path: small.bin } }\nmatrix:");
+    bench.edit("c.yaml", "params: { size: [1, 2] }", "model: [small, big]");
+    bench.edit("c.yaml", "{size}", "{model.id}");
+    bench.edit("c.yaml", "repetitions: 2", "repetitions: 1");
+    bench.script("bench.sh", "echo '{\"score\": 1}'");
+    bench.lab.write("small.bin", "");
+    fs::File::create(bench.lab.path("small.bin")).and_then(|file| file.set_len(100 << 20)).unwrap();
+    fs::File::create(bench.lab.path("big.bin")).and_then(|file| file.set_len(125 << 20)).unwrap();
+    let limited = |args: &str| {
+        let shell = bench.lab.isotherm(&[]);
+        let isotherm = shell.get_program().to_string_lossy().into_owned();
+        let line = format!("echo $$ > {}/cgroup.procs && exec {isotherm} run c.yaml {args}", group.0.display());
+        let mut inside = std::process::Command::new("sh");
+        inside.arg("-c").arg(line).current_dir(bench.lab.path(""));
+        inside.env_clear().envs(shell.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Ran(inside.output().unwrap())
+    };
+    limited("").expect(1);
+    assert_eq!(bench.ran(), ["small"]);
+    let records = bench.lab.records("c");
+    let big = &records.iter().find(|(_, record)| record["ids"]["point"]["axes"]["model"] == "big").unwrap().1;
+    assert_eq!(big["reason"], "precondition");
+    assert_eq!(big["message"], "132 MiB of memory are needed for the model, and 128 MiB are available");
+    limited("--force").expect(0);
+    assert_eq!(bench.ran(), ["big"]);
 }

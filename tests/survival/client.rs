@@ -58,6 +58,7 @@ pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
     let spec = RunSpec {
         secrets: Default::default(),
         cpus: None,
+        needs_bytes: None,
         task: Task::Process(ProcessTask { argv, warmup: 0, collect: Vec::new() }),
         settle_ms: 0,
         timeout_ms: u64::MAX,

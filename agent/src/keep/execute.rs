@@ -111,6 +111,7 @@ impl<'a> Run<'a> {
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
+        self.check_memory()?;
         fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
         self.settle()?;
         self.result.changed_inputs = changed(&self.spec.watched);
@@ -135,6 +136,21 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let message = format!("CPUs {} are not there or not allowed: the device allows {}", sys::cpu_list(&absent), sys::cpu_list(&allowed));
+        Err(Outcome::Unmet { message })
+    }
+
+    /// A model that hardly fits drives the machine into swap and takes others down with it.
+    fn check_memory(&self) -> Result<(), Outcome> {
+        let Some(needed) = self.spec.needs_bytes else { return Ok(()) };
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let limit = self.result.machine.limits.memory_bytes;
+        // What can't be told is no reason to refuse.
+        let Some(available) = [inspect::machine::kib(&meminfo, "MemAvailable"), limit].into_iter().flatten().min() else { return Ok(()) };
+        if needed <= available {
+            return Ok(());
+        }
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let message = format!("{} MiB of memory are needed for the model, and {} MiB are available", mib(needed), mib(available));
         Err(Outcome::Unmet { message })
     }
 

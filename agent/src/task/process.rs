@@ -79,6 +79,7 @@ mod tests {
             env,
             secrets: Default::default(),
             cpus: None,
+            needs_bytes: None,
             cwd: "/".into(),
             watched: vec![],
         };

@@ -21,6 +21,9 @@ pub struct RunSpec {
     /// Given to the workload in its environment, and taken out of everything that is kept.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
+    /// Memory that must be available before anything is started, bytes; `None` = it is started whatever there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_bytes: Option<u64>,
     /// CPUs that the workload may use, ascending; `None` = all that the agent may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<u32>>,
