@@ -137,7 +137,10 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         Better::Higher => "higher",
     };
     let (metric, unit) = (escape(&table.metric), escape(&table.unit));
-    parts.push(Part::Section(format!("{metric} in {unit} ({better} is better), definition {}", escape(&table.definition)), Tone::Plain));
+    // A ratio is a number alone: "in 1" says nothing.
+    let is_plain = unit == "1";
+    let in_unit = if is_plain { String::new() } else { format!(" in {unit}") };
+    parts.push(Part::Section(format!("{metric}{in_unit} ({better} is better), definition {}", escape(&table.definition)), Tone::Plain));
     if !table.constants.is_empty() {
         parts.push(Part::Line(format!("constant: {}", constants_text(&table.constants, escape))));
     }
@@ -147,7 +150,14 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     let digits = Digits::of(table.rows.iter().filter_map(|row| row.number.as_ref()).map(|number| number.value));
     let mut header = vec![String::new()];
     header.extend(table.columns.iter().map(escape));
-    header.extend([format!("{metric} ({unit})"), "95 %".to_owned(), "CoV".to_owned(), "range".to_owned(), "n".to_owned(), "state".to_owned()]);
+    header.extend([
+        if is_plain { metric } else { format!("{metric} ({unit})") },
+        "95 %".to_owned(),
+        "CoV".to_owned(),
+        "range".to_owned(),
+        "n".to_owned(),
+        "state".to_owned(),
+    ]);
     let mut align_right = vec![false];
     align_right.extend((0..table.columns.len()).map(|column| table.rows.iter().all(|row| is_number(row.cells[column].as_ref()))));
     align_right.extend([true, false, true, false, true, false]);

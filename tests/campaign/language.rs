@@ -89,7 +89,7 @@ fn a_condition_about_the_device_is_decided_at_contact() {
     bench.script("bench.sh", "true");
     let before = bench.lab.run(&["plan", "c.yaml"]).expect(0);
     assert!(before.stdout().contains("3 points"), "{}", before.stdout());
-    assert!(before.stdout().contains("2 of them may be left out: device.logical_cpus of here is not known yet"), "{}", before.stdout());
+    assert!(before.stdout().contains("2 points more may be left out: device.logical_cpus of here is not known yet"), "{}", before.stdout());
     bench.run(&[]).expect(0);
     assert_eq!(bench.ran(), ["1"]);
     let after = bench.lab.run(&["plan", "c.yaml"]).expect(0);
