@@ -18,6 +18,8 @@ mod claims;
 mod copies;
 #[path = "campaign/failures.rs"]
 mod failures;
+#[path = "campaign/guidance.rs"]
+mod guidance;
 #[path = "campaign/identity.rs"]
 mod identity;
 #[path = "campaign/language.rs"]

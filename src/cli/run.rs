@@ -92,3 +92,20 @@ fn code(summary: &Summary, dry_run: bool) -> u8 {
         None => exit::NOT_ALL,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn what_goes_on_takes_the_same_jobs_to_the_same_place() {
+        let line = "isotherm run a.yaml --fresh --limit 3 --filter threads=1 --set env.A=x --device here --results /tmp/r";
+        let Ok(Cli { command: Command::Run(mut args) }) = Cli::try_parse_from(line.split(' ')) else { panic!("{line}") };
+        args.set.set = vec!["threads=[1, 2]".into()];
+        let again = again(&args);
+        let rest = again.split_once(" run ").map(|(_, rest)| rest);
+        assert_eq!(rest, Some("a.yaml --filter threads=1 --set 'threads=[1, 2]' --device here --results /tmp/r"));
+    }
+}
