@@ -36,11 +36,31 @@ pub(super) enum Part {
     Hint(String),
 }
 
+/// The column between the interval and the number of runs.
+const RANGE: &str = "range";
+
 /// A table. Every row is as long as the header; the first column is the mark.
 pub(super) struct Grid {
     pub header: Vec<String>,
     pub align_right: Vec<bool>,
     pub rows: Vec<(Tone, Vec<String>)>,
+    /// The column that a narrow terminal can do without.
+    pub expendable: Option<usize>,
+}
+
+impl Grid {
+    /// The same without a column.
+    pub fn without(&self, column: usize) -> Grid {
+        fn others<T: Clone>(all: &[T], column: usize) -> Vec<T> {
+            all.iter().enumerate().filter(|(index, _)| *index != column).map(|(_, one)| one.clone()).collect()
+        }
+        Grid {
+            header: others(&self.header, column),
+            align_right: others(&self.align_right, column),
+            rows: self.rows.iter().map(|(tone, texts)| (*tone, others(texts, column))).collect(),
+            expendable: None,
+        }
+    }
 }
 
 pub(super) type Escape = fn(&Foreign) -> String;
@@ -154,7 +174,7 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         if is_plain { metric } else { format!("{metric} ({unit})") },
         "95 %".to_owned(),
         "CoV".to_owned(),
-        "range".to_owned(),
+        RANGE.to_owned(),
         "n".to_owned(),
         "state".to_owned(),
     ]);
@@ -162,7 +182,8 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     align_right.extend((0..table.columns.len()).map(|column| table.rows.iter().all(|row| is_number(row.cells[column].as_ref()))));
     align_right.extend([true, false, true, false, true, false]);
     let rows = table.rows.iter().map(|row| table_row(model, row, digits, escape)).collect();
-    parts.push(Part::Grid(Grid { header, align_right, rows }));
+    let expendable = header.iter().rposition(|name| name == RANGE);
+    parts.push(Part::Grid(Grid { header, align_right, rows, expendable }));
 
     for row in &table.rows {
         if let Some(reason) = &row.absent_reason {
