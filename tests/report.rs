@@ -96,7 +96,7 @@ fn a_narrow_terminal_wraps_cells() {
 #[test]
 fn a_terminal_of_80_columns_does_without_the_range() {
     let printed = terminal(&model(), Some(80), false);
-    let header = printed.lines().find(|line| line.contains("95 %")).unwrap();
+    let header = printed.lines().find(|line| line.contains("95 %")).expect("a table has a header");
     assert!(!header.contains("range") && printed.contains("range: not shown in 80 columns"), "{printed}");
     insta::assert_snapshot!(printed);
 }
