@@ -20,6 +20,8 @@ mod copies;
 mod dominance;
 #[path = "campaign/failures.rs"]
 mod failures;
+#[path = "campaign/guidance.rs"]
+mod guidance;
 #[path = "campaign/identity.rs"]
 mod identity;
 #[path = "campaign/language.rs"]

@@ -94,6 +94,14 @@ fn a_narrow_terminal_wraps_cells() {
 }
 
 #[test]
+fn a_terminal_of_80_columns_does_without_the_range() {
+    let printed = terminal(&model(), Some(80), false);
+    let header = printed.lines().find(|line| line.contains("95 %")).expect("a table has a header");
+    assert!(!header.contains("range") && printed.contains("range: not shown in 80 columns"), "{printed}");
+    insta::assert_snapshot!(printed);
+}
+
+#[test]
 fn no_table_is_wider_than_the_terminal() {
     for width in (60..=160).step_by(5) {
         let printed = terminal(&model(), Some(width), false);

@@ -1,6 +1,6 @@
 //! `isotherm collect` and `isotherm cancel`.
 
-use super::words::{count, plain};
+use super::words::{count, plain, program, shell_word};
 use super::{CancelArgs, CollectArgs, campaign, complain, draft, exit, print, probe};
 use crate::config::model::Device;
 use crate::device::DeviceError;
@@ -44,7 +44,7 @@ pub fn collect(args: &CollectArgs) -> u8 {
     if !args.json {
         say!("{} collected from `{}`", count(done.stored.len(), "result"), device.id);
         if let Some(stored) = done.stored.first() {
-            say!("next: isotherm report {}", plain(&stored.dir));
+            say!("next: {} report {}", program(), plain(&shell_word(&stored.dir)));
         }
     }
     if code == exit::OK && !done.left.is_empty() { exit::NOT_ALL } else { code }
@@ -70,7 +70,7 @@ pub fn cancel(args: &CancelArgs) -> u8 {
             for label in &ended {
                 say!("cancelled on `{}`: {}", device.id, plain(label));
             }
-            say!("next: isotherm run {}     collects what it left", args.file.display());
+            say!("next: {} run {}   # collects what it left", program(), plain(&shell_word(&args.file.display().to_string())));
             exit::OK
         }
         Err(error) => refused(&error),

@@ -1,6 +1,6 @@
 //! `isotherm export`.
 
-use super::words::{count, plain};
+use super::words::{count, plain, program, shell_word};
 use super::{ExportArgs, complain, exit, print};
 use crate::export::{self, ExportError, PublicCopy};
 use crate::run;
@@ -8,7 +8,7 @@ use crate::store::StoreError;
 
 pub fn export(args: &ExportArgs) -> u8 {
     let Some(out) = &args.public else {
-        let hint = format!("isotherm export {} --public OUT", args.dir.display());
+        let hint = format!("{} export {} --public OUT", program(), shell_word(&args.dir.display().to_string()));
         complain("this build makes public copies only, and needs `--public OUT`", Some(&hint));
         return exit::USAGE;
     };
@@ -23,7 +23,7 @@ pub fn export(args: &ExportArgs) -> u8 {
             }
             let code = print(&text(&copy));
             say!("{} and {} in {}", count(copy.records, "record"), count(copy.sidecars, "sidecar"), out.display());
-            say!("next: isotherm verify {}", out.display());
+            say!("next: {} verify {}", program(), plain(&shell_word(&out.display().to_string())));
             code
         }
         Err(error) => {

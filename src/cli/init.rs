@@ -1,7 +1,7 @@
 //! `isotherm init`.
 
 use super::probe::{hint, this_machine};
-use super::words::{count, duration, plain};
+use super::words::{count, duration, plain, program, shell_word};
 use super::{InitArgs, complain, exit, print};
 use crate::init::{self, Finding, Format, ModelFile, Place};
 use crate::{config, device, plan, probe};
@@ -41,7 +41,7 @@ fn usage(message: String, hint: &str) -> Refusal {
 fn write_first(args: &InitArgs) -> Result<String, Refusal> {
     if let Some(target) = &args.target {
         let message = format!("a first campaign for another machine (`{target}`) is not in this build yet");
-        return Err(usage(message, "isotherm init   # on that machine itself, or without it for this one"));
+        return Err(usage(message, &format!("{} init   # on that machine itself, or without it for this one", program())));
     }
     let file = args.output.display().to_string();
     let dir = output_dir(&args.output)?;
@@ -62,7 +62,7 @@ fn write_first(args: &InitArgs) -> Result<String, Refusal> {
     write(&args.output, &text, args.force)?;
     chosen.tell(&finding, &probed);
     say!("wrote {}: {}", plain(&file), points);
-    say!("next: isotherm plan {0} && isotherm run {0}", shell_word(&file));
+    say!("next: {0} plan {1} && {0} run {1}", program(), shell_word(&file));
     Ok(file)
 }
 
@@ -246,12 +246,6 @@ fn write(output: &Path, text: &str, force: bool) -> Result<(), Refusal> {
 
 fn there_already(output: &Path) -> Refusal {
     let message = format!("{} is there already, and was left as it is", output.display());
-    let command = format!("isotherm init --output {} --force", shell_word(&output.display().to_string()));
+    let command = format!("{} init --output {} --force", program(), shell_word(&output.display().to_string()));
     usage(message, &format!("{command}   # overwrites it; or choose another name"))
-}
-
-/// As a shell takes it for one word.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }

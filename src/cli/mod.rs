@@ -41,13 +41,22 @@ pub mod exit {
     pub const INTERNAL: u8 = 5;
 }
 
+/// Where results lie unless said otherwise.
+const DEFAULT_RESULTS: &str = "results";
+
 const EXIT_CODES: &str = "\
 Exit codes: 0 all jobs ok · 1 something failed or is pending · 2 usage or config error · 4 no device could run anything \
 (unreachable, lease held, results locked) · 5 internal error · 130/143/129 interrupted (Ctrl-C, TERM, HUP), state saved.";
 
 /// Runs benchmark campaigns for on-device ML inference: plans a sweep, runs what is missing, leaves one sealed record per run.
 #[derive(Parser)]
-#[command(name = "isotherm", version, after_help = EXIT_CODES)]
+#[command(name = "isotherm", version, after_help = format!("\
+Begin here:
+  isotherm init                       writes campaign.yaml, a first campaign for this machine
+  isotherm run campaign.yaml          runs what has no record yet; again to go on
+  isotherm report results/campaign    makes the tables
+
+{EXIT_CODES}"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -228,7 +237,7 @@ struct SetArgs {
 #[derive(Args)]
 struct PlaceArgs {
     /// Directory that holds the results of all campaigns
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RESULTS)]
     results: PathBuf,
 }
 

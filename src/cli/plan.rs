@@ -21,8 +21,9 @@ pub fn plan(args: &PlanArgs) -> u8 {
         Err(code) => return code,
     };
     if let Some(errors) = &later {
-        say!("{}", errors.render(super::color(&std::io::stderr())).trim_end());
-        say!("this campaign can be planned with this build, and not be run\n");
+        errors.later_list().lines().for_each(|line| say!("{}", plain(line)));
+        let asked = if args.refresh { " `--refresh` asks no device for it." } else { "" };
+        say!("It can be planned all the same.{asked}\n");
     }
     if args.refresh && later.is_none() {
         let options = Options { dry_run: true, ..Options::default() };
@@ -40,14 +41,14 @@ pub fn plan(args: &PlanArgs) -> u8 {
             return code;
         }
     }
-    match offline(args, &campaign) {
+    match offline(args, &campaign, later.is_none()) {
         Ok(text) if later.is_some() => print(&text).max(exit::USAGE),
         Ok(text) => print(&text),
         Err(code) => code,
     }
 }
 
-fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
+fn offline(args: &PlanArgs, campaign: &Campaign, can_ask: bool) -> Result<String, u8> {
     let dir = args.place.results.join(&campaign.name);
     let reports = crate::run::stored_reports(&dir, campaign);
     let plan = expand::expand(campaign, &reports).map_err(|e| {
@@ -72,6 +73,7 @@ fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
     jobs.retain(|job| filter.takes(&plan, job));
     let view = View {
         campaign,
+        can_ask,
         plan: &plan,
         jobs: &jobs,
         past: outlook::past(&plan, &scan),
@@ -82,6 +84,8 @@ fn offline(args: &PlanArgs, campaign: &Campaign) -> Result<String, u8> {
 
 struct View<'a> {
     campaign: &'a Campaign,
+    /// Its devices can be asked by this build.
+    can_ask: bool,
     plan: &'a Plan,
     jobs: &'a [PlannedJob],
     /// What earlier records say of each point.
@@ -107,7 +111,10 @@ impl View<'_> {
         );
         for (device, jobs) in &by_device {
             let states: Vec<String> = diff::counts(jobs.iter().copied()).iter().map(|(state, n)| format!("{n} {state}")).collect();
-            let as_of = self.facts.get(device).map_or("never asked: `--refresh` or `run` will".into(), |at| format!("facts as of {at}"));
+            let as_of = match self.facts.get(device) {
+                Some(at) => format!("files and machine as of {at}{}", self.asks("looks again")),
+                None => format!("this device was not asked yet{}", self.asks("asks it")),
+            };
             text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), estimate(self.times(jobs)));
         }
         let reread = self.jobs.iter().filter(|job| matches!(job.state, JobState::Reread { .. })).count();
@@ -129,7 +136,7 @@ impl View<'_> {
             text += &format!("  left out by `when`: {} ({})\n", count(*n, "point"), plain(condition));
         }
         for (name, n) in &self.plan.undecided {
-            text += &format!("  {n} of them may be left out: {name} is not known yet, `--refresh` or `run` will ask\n");
+            text += &format!("  {} more may be left out: {name} is not known yet{}\n", count(*n, "point"), self.asks("asks"));
         }
         if self.plan.excluded > 0 {
             text += &format!("  left out by `exclude`: {}\n", count(self.plan.excluded, "point"));
@@ -159,6 +166,11 @@ impl View<'_> {
         text += &self.resolution();
         text += &self.limits(&points);
         text
+    }
+
+    /// What `--refresh` would do, where it can do it.
+    fn asks(&self, does: &str) -> String {
+        if self.can_ask { format!("; `--refresh` {does}") } else { String::new() }
     }
 
     /// Time of what has to run; `None` = nothing has to.

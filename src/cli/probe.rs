@@ -1,7 +1,7 @@
 //! `isotherm probe`.
 
 use super::words::plain;
-use super::{ProbeArgs, complain, draft, exit, print};
+use super::{ProbeArgs, complain, draft, exit, print, run};
 use crate::config::model::{Device, Local, Transport};
 use crate::device::{self, DeviceError};
 use crate::probe::{self, Row, Section};
@@ -76,8 +76,7 @@ fn devices(args: &ProbeArgs) -> Result<Vec<Device>, u8> {
     match campaign.devices.get(id) {
         Some(device) => Ok(vec![device.clone()]),
         None => {
-            let known: Vec<&str> = campaign.devices.keys().map(String::as_str).collect();
-            complain(&format!("no device `{id}` in this campaign; there are {}", known.join(", ")), None);
+            complain(&run::no_device(id), Some(&run::devices_of(&campaign)));
             Err(exit::USAGE)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Nothing ticks by itself: on a machine that the controller shares with the device it draws only between windows.
 
-use super::words::{count, duration, metric, plain};
+use super::words::{count, duration, metric, plain, program, shell_word};
 use crate::run::{Event, Finished, Summary};
 use crate::store::record::{Status, Validity};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +13,8 @@ pub struct Progress {
     json: bool,
     bar: Option<ProgressBar>,
     results: String,
+    /// The command that goes on.
+    again: String,
     done: u64,
     to_run: u64,
     started: Option<Instant>,
@@ -22,14 +24,15 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(json: bool) -> Progress {
+    pub fn new(json: bool, again: String) -> Progress {
         let bar = (!json && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
             let style = ProgressStyle::with_template("  {bar:24} {pos}/{len} {percent} %   {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
             bar
         });
-        Progress { json, bar, results: String::new(), done: 0, to_run: 0, started: None, spent: Duration::ZERO, current: String::new() }
+        let (results, current) = (String::new(), String::new());
+        Progress { json, bar, results, again, done: 0, to_run: 0, started: None, spent: Duration::ZERO, current }
     }
 
     /// Take one event.
@@ -152,7 +155,7 @@ impl Progress {
     }
 
     fn summary(&self, summary: &Summary) {
-        let Summary { jobs, ok, degraded, failed, skipped, pending, left_running, ran, collected, failures, .. } = summary;
+        let Summary { jobs, ok, degraded, failed, skipped, pending, left_running, ran, collected, failures, interrupted_by, .. } = summary;
         if *ran == 0 && *collected == 0 && ok == jobs {
             say!("nothing to do: {} with a valid record", count(*jobs, "job"));
         }
@@ -163,8 +166,13 @@ impl Progress {
         for failure in failures {
             say!("  failed   {}", plain(failure));
         }
-        if *ok > 0 {
-            say!("next: isotherm report {}", plain(&self.results));
+        let report = format!("{} report {}", program(), plain(&shell_word(&self.results)));
+        if interrupted_by.is_some() && *pending > 0 {
+            say!("next: {}   # goes on from here", plain(&self.again));
+        } else if *failed > 0 {
+            say!("next: {report}   # says what to do about what failed");
+        } else if *ok > 0 {
+            say!("next: {report}");
         }
     }
 }

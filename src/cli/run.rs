@@ -1,9 +1,11 @@
 //! `isotherm run`.
 
 use super::progress::Progress;
-use super::{RunArgs, campaign, complain, exit};
+use super::words::{program, shell_word};
+use super::{DEFAULT_RESULTS, RunArgs, campaign, complain, exit};
 use crate::run::{self, Filter, Options, RunError, Summary};
 use crate::store::StoreError;
+use std::path::Path;
 
 pub fn run(args: &RunArgs) -> u8 {
     let campaign = match campaign(&args.file, &args.set.set) {
@@ -12,12 +14,12 @@ pub fn run(args: &RunArgs) -> u8 {
     };
     let options = match options(args, &campaign) {
         Ok(options) => options,
-        Err(message) => {
-            complain(&message, None);
+        Err((message, hint)) => {
+            complain(&message, hint.as_deref());
             return exit::USAGE;
         }
     };
-    let mut progress = Progress::new(args.json);
+    let mut progress = Progress::new(args.json, again(args));
     let result = run::run(&campaign, &args.place.results, &options, &mut |event| progress.hear(event));
     progress.end();
     match result {
@@ -26,12 +28,11 @@ pub fn run(args: &RunArgs) -> u8 {
     }
 }
 
-fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<Options, String> {
+fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<Options, (String, Option<String>)> {
     if let Some(device) = args.device.as_ref().filter(|d| !campaign.devices.contains_key(*d)) {
-        let known: Vec<&str> = campaign.devices.keys().map(String::as_str).collect();
-        return Err(format!("no device `{device}` in this campaign; there are {}", known.join(", ")));
+        return Err((no_device(device), Some(devices_of(campaign))));
     }
-    let filter = |texts: &[String]| Filter::parse(texts).map_err(|e| e.to_string());
+    let filter = |texts: &[String]| Filter::parse(texts).map_err(|e| (e.to_string(), None));
     Ok(Options {
         filter: filter(&args.filters)?,
         rerun: if args.reruns.is_empty() { None } else { Some(filter(&args.reruns)?) },
@@ -41,6 +42,31 @@ fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<
         force: args.force,
         dry_run: args.dry_run,
     })
+}
+
+/// The device of `--device` that isn't one.
+pub fn no_device(id: &str) -> String {
+    format!("this campaign has no device `{id}`")
+}
+
+/// What it could have been.
+pub fn devices_of(campaign: &crate::config::model::Campaign) -> String {
+    let known: Vec<&str> = campaign.devices.keys().map(String::as_str).collect();
+    format!("devices of this campaign: {}", known.join(", "))
+}
+
+/// The command that goes on with what this one leaves undone.
+fn again(args: &RunArgs) -> String {
+    let mut words = vec![args.file.display().to_string()];
+    for (option, values) in [("--filter", &args.filters), ("--set", &args.set.set)] {
+        words.extend(values.iter().flat_map(|value| [option.to_owned(), value.clone()]));
+    }
+    words.extend(args.device.iter().flat_map(|id| ["--device".to_owned(), id.clone()]));
+    if args.place.results != Path::new(DEFAULT_RESULTS) {
+        words.extend(["--results".to_owned(), args.place.results.display().to_string()]);
+    }
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    format!("{} run {}", program(), words.join(" "))
 }
 
 /// What stopped the whole campaign, and its exit code.
@@ -65,5 +91,22 @@ fn code(summary: &Summary, dry_run: bool) -> u8 {
         None if *devices_failed > 0 || *failed_reruns > 0 => exit::NOT_ALL,
         None if dry_run || ok == jobs => exit::OK,
         None => exit::NOT_ALL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn what_goes_on_takes_the_same_jobs_to_the_same_place() {
+        let line = "isotherm run a.yaml --fresh --limit 3 --filter threads=1 --set env.A=x --device here --results /tmp/r";
+        let Ok(Cli { command: Command::Run(mut args) }) = Cli::try_parse_from(line.split(' ')) else { panic!("{line}") };
+        args.set.set = vec!["threads=[1, 2]".into()];
+        let again = again(&args);
+        let rest = again.split_once(" run ").map(|(_, rest)| rest);
+        assert_eq!(rest, Some("a.yaml --filter threads=1 --set 'threads=[1, 2]' --device here --results /tmp/r"));
     }
 }

@@ -28,7 +28,20 @@ pub fn metric(name: &str, metric: &Metric) -> String {
         return format!("{} — ({})", plain(name), plain(metric.omitted_reason.as_deref().unwrap_or("absent")));
     };
     let spread = metric.spread.as_ref().and_then(|s| s.cov_pct).map_or(String::new(), |cov| format!(" ±{cov:.1} %"));
-    format!("{} {} {}{spread}", plain(name), number(value), plain(&metric.unit))
+    let unit = if metric.unit == "1" { String::new() } else { format!(" {}", plain(&metric.unit)) };
+    format!("{} {}{unit}{spread}", plain(name), number(value))
+}
+
+/// This program, as it can be called again from here: by the path it was called by (`cargo run` does that), else by its name.
+pub fn program() -> String {
+    let called = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if called.contains('/') { plain(&shell_word(&called)) } else { "isotherm".into() }
+}
+
+/// As a shell takes it for one word.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// `about 3 h 12 min`, to the precision that an estimate has.

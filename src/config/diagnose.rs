@@ -1,6 +1,7 @@
 //! Located remarks about a campaign file: collected while it is decoded, shown all at once.
 
 use super::sources::Sources;
+use indexmap::IndexMap;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 use std::{collections::HashSet, fmt, fmt::Write as _};
 
@@ -9,6 +10,9 @@ const WIDTH: usize = 100;
 
 /// More than these are counted, not shown: a file with that many faults has one cause.
 const SHOWN: usize = 200;
+
+/// What a remark about later builds ends with.
+pub(super) const NOT_YET: &str = " is not in this build yet";
 
 /// In front of a hint.
 const HINT: &str = "  hint: ";
@@ -185,6 +189,26 @@ impl ConfigErrors {
             let _ = writeln!(text, "\n{} more errors in {file}", n_errors - SHOWN);
         } else if n_errors > 1 {
             let _ = writeln!(text, "\n{n_errors} errors in {file}");
+        }
+        text
+    }
+}
+
+impl ConfigErrors {
+    /// Each thing once, with the lines that ask for it: for a campaign whose only faults are that this build can't do it yet.
+    #[must_use]
+    pub fn later_list(&self) -> String {
+        let mut asked: IndexMap<&str, Vec<String>> = IndexMap::new();
+        for diagnostic in &self.diagnostics {
+            let place = diagnostic.place().map_or(0, |place| place.start);
+            let what = diagnostic.message.strip_suffix(NOT_YET).unwrap_or(&diagnostic.message);
+            asked.entry(what).or_default().push(format!("{}:{}", self.sources.around(place).0, self.sources.line(place)));
+        }
+        let mut text = format!("{} asks for what this build can't do yet, so `run` will refuse it:\n", self.sources.around(0).0);
+        let widest = asked.keys().map(|what| what.chars().count()).max().unwrap_or(0);
+        for (what, places) in asked {
+            let more = if places.len() > 1 { format!(" and {} more", places.len() - 1) } else { String::new() };
+            let _ = writeln!(text, "  {what:widest$}  {}{more}", places[0]);
         }
         text
     }

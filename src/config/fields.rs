@@ -1,7 +1,7 @@
 //! Reading maps and scalars of the tree: each getter gives the value, or leaves an error and gives nothing.
 
 use super::{
-    diagnose::{Diagnostics, Span, listed, nearest, tick},
+    diagnose::{Diagnostics, NOT_YET, Span, listed, nearest, tick},
     shape, units,
     vocabulary::{self, Level},
     yaml::{Core, Entry, Kind, Node, Scalar},
@@ -330,7 +330,7 @@ pub fn fields<'a>(entries: &'a [Entry], place: Span, level: &'static Level, out:
 
 /// Something of the design that a later build will know: it stops a run, and not the understanding of the rest.
 pub fn not_yet(place: Span, what: &str, hint: &str, out: &mut Diagnostics) {
-    out.error(place, format!("{what} is not in this build yet")).hint(hint).later();
+    out.error(place, format!("{what}{NOT_YET}")).hint(hint).later();
 }
 
 /// The first of two items that are the same, for each that comes again.

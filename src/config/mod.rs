@@ -90,10 +90,10 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
     let errors =
         |out: Diagnostics, source: &str| ConfigErrors { sources: Sources::of(&path.display().to_string(), source), diagnostics: out.finish().0 };
     if let Err(error) = read {
-        let hint = if error.kind() == std::io::ErrorKind::NotFound {
-            "check the path; campaign files usually lie in `configs/`"
-        } else {
-            "check the path and its permissions"
+        let hint = match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path; campaign files usually lie in `configs/`; `isotherm init` writes a first one",
+            std::io::ErrorKind::IsADirectory => "name the campaign file; for results there are `isotherm report` and `isotherm status`",
+            _ => "check the path and its permissions",
         };
         out.file_error(format!("cannot read {}: {}", path.display(), plain(&error))).hint(hint);
         return Err(errors(out, ""));

@@ -42,7 +42,7 @@ pub fn compose(campaign: &Campaign<'_>) -> String {
          #   isotherm plan {file}    what it expands to; nothing runs\n\
          #   isotherm run {file}     runs what has no result yet; call it again to go on\n\
          #   isotherm report results/{name}\n#\n\
-         # It is yours to change: what changes runs again, and nothing else does. docs/campaign.md explains every key.\n\n",
+         # It is yours to change: what changes runs again, and nothing else does. `isotherm reference campaign` lists every key.\n\n",
         comment(campaign.machine_line)
     );
     text += &line(0, &format!("campaign: {}", scalar(name)), "names the results directory");

@@ -36,11 +36,31 @@ pub(super) enum Part {
     Hint(String),
 }
 
+/// The column between the interval and the number of runs.
+const RANGE: &str = "range";
+
 /// A table. Every row is as long as the header; the first column is the mark.
 pub(super) struct Grid {
     pub header: Vec<String>,
     pub align_right: Vec<bool>,
     pub rows: Vec<(Tone, Vec<String>)>,
+    /// The column that a narrow terminal can do without.
+    pub expendable: Option<usize>,
+}
+
+impl Grid {
+    /// The same without a column.
+    pub fn without(&self, column: usize) -> Grid {
+        fn others<T: Clone>(all: &[T], column: usize) -> Vec<T> {
+            all.iter().enumerate().filter(|(index, _)| *index != column).map(|(_, one)| one.clone()).collect()
+        }
+        Grid {
+            header: others(&self.header, column),
+            align_right: others(&self.align_right, column),
+            rows: self.rows.iter().map(|(tone, texts)| (*tone, others(texts, column))).collect(),
+            expendable: None,
+        }
+    }
 }
 
 pub(super) type Escape = fn(&Foreign) -> String;
@@ -137,7 +157,10 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         Better::Higher => "higher",
     };
     let (metric, unit) = (escape(&table.metric), escape(&table.unit));
-    parts.push(Part::Section(format!("{metric} in {unit} ({better} is better), definition {}", escape(&table.definition)), Tone::Plain));
+    // A ratio is a number alone: "in 1" says nothing.
+    let is_plain = unit == "1";
+    let in_unit = if is_plain { String::new() } else { format!(" in {unit}") };
+    parts.push(Part::Section(format!("{metric}{in_unit} ({better} is better), definition {}", escape(&table.definition)), Tone::Plain));
     if !table.constants.is_empty() {
         parts.push(Part::Line(format!("constant: {}", constants_text(&table.constants, escape))));
     }
@@ -147,12 +170,20 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     let digits = Digits::of(table.rows.iter().filter_map(|row| row.number.as_ref()).map(|number| number.value));
     let mut header = vec![String::new()];
     header.extend(table.columns.iter().map(escape));
-    header.extend([format!("{metric} ({unit})"), "95 %".to_owned(), "CoV".to_owned(), "range".to_owned(), "n".to_owned(), "state".to_owned()]);
+    header.extend([
+        if is_plain { metric } else { format!("{metric} ({unit})") },
+        "95 %".to_owned(),
+        "CoV".to_owned(),
+        RANGE.to_owned(),
+        "n".to_owned(),
+        "state".to_owned(),
+    ]);
     let mut align_right = vec![false];
     align_right.extend((0..table.columns.len()).map(|column| table.rows.iter().all(|row| is_number(row.cells[column].as_ref()))));
     align_right.extend([true, false, true, false, true, false]);
     let rows = table.rows.iter().map(|row| table_row(model, row, digits, escape)).collect();
-    parts.push(Part::Grid(Grid { header, align_right, rows }));
+    let expendable = header.iter().rposition(|name| name == RANGE);
+    parts.push(Part::Grid(Grid { header, align_right, rows, expendable }));
 
     for row in &table.rows {
         if let Some(reason) = &row.absent_reason {

@@ -171,7 +171,7 @@ impl StatusMatrix {
             );
             align_right.extend([false, true, false]);
             parts.push(Part::Line(String::new()));
-            parts.push(Part::Grid(Grid { header, align_right, rows: self.rows.iter().map(StatusRow::texts).collect() }));
+            parts.push(Part::Grid(Grid { header, align_right, rows: self.rows.iter().map(StatusRow::texts).collect(), expendable: None }));
             parts.push(Part::Remark("runs from r0: ✓ ok  ! degraded  ✗ invalid or failed  – skipped  · missing".to_owned()));
         }
         if !self.broken.is_empty() {

@@ -59,6 +59,12 @@ fn line(out: &mut String, text: &str) {
 }
 
 fn columns(grid: &Grid, width: Option<usize>, color: bool) -> String {
+    // Where not even words fit, a table first gives up a column that it can do without, then the wider gaps; only then words are broken.
+    let dropped = width.and_then(|width| grid.expendable.filter(|_| !fits(grid, width, PADDING)));
+    let shorter = dropped.map(|column| grid.without(column));
+    let note = dropped.zip(width).map(|(column, width)| format!("{}: not shown in {width} columns", grid.header[column]));
+    let grid = shorter.as_ref().unwrap_or(grid);
+    let padding = if dropped.is_some() || width.is_some_and(|width| !fits(grid, width, PADDING)) { 0 } else { PADDING };
     let mut table = comfy_table::Table::new();
     table.load_style(STYLE);
     match width.and_then(|width| u16::try_from(width).ok()) {
@@ -69,15 +75,13 @@ fn columns(grid: &Grid, width: Option<usize>, color: bool) -> String {
     for (_, texts) in &grid.rows {
         table.add_row(texts);
     }
-    let least: Vec<u16> = (0..grid.header.len()).map(|column| least_width(grid, column)).collect();
-    // One blank between columns is the layout's own. Where not even words fit, they are broken rather than the width.
-    let fits = width.is_some_and(|width| least.iter().map(|least| usize::from(*least) + 1).sum::<usize>() <= width + 1);
+    let fits = width.is_some_and(|width| fits(grid, width, padding));
     let last = grid.header.len().saturating_sub(1);
-    for (index, ((column, right), least)) in table.column_iter_mut().zip(&grid.align_right).zip(least).enumerate() {
+    for (index, (column, right)) in table.column_iter_mut().zip(&grid.align_right).enumerate() {
         column.set_cell_alignment(if *right { CellAlignment::Right } else { CellAlignment::Left });
-        column.set_padding((0, if index == last { 0 } else { PADDING }));
+        column.set_padding((0, if index == last { 0 } else { padding }));
         if fits {
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least_width(grid, index).saturating_add(padding))));
         }
     }
     // Colour goes on after the layout, which counts every character. The mark begins the first line of a row; the others begin with
@@ -95,7 +99,16 @@ fn columns(grid: &Grid, width: Option<usize>, color: bool) -> String {
             _ => line(&mut out, text),
         }
     }
+    if let Some(note) = note {
+        line(&mut out, &format!("  {note}"));
+    }
     out
+}
+
+/// Do the words of all columns fit? One blank between columns is the layout's own.
+fn fits(grid: &Grid, width: usize, padding: u16) -> bool {
+    let least = (0..grid.header.len()).map(|column| usize::from(least_width(grid, column)) + usize::from(padding) + 1);
+    least.sum::<usize>() <= width + 1
 }
 
 /// Width that a column needs so that no word in it is broken and no number wrapped; a very long word may be.
@@ -106,7 +119,7 @@ fn least_width(grid: &Grid, column: usize) -> u16 {
     let of_row = |texts: &Vec<String>| texts.get(column).map_or(0, |text| if numbers { text.chars().count() } else { longest_word(text) });
     let of_header = grid.header.get(column).map_or(0, longest_word);
     let least = grid.rows.iter().map(|(_, texts)| of_row(texts)).max().unwrap_or(0).max(of_header);
-    u16::try_from(least.min(LONGEST_WORD)).map_or(u16::MAX, |least| least + PADDING)
+    u16::try_from(least.min(LONGEST_WORD)).unwrap_or(u16::MAX)
 }
 
 #[derive(Clone, Copy)]

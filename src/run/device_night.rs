@@ -20,6 +20,7 @@ use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
 use isotherm_wire::result::RunResult;
 use isotherm_wire::session::{RunState, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::time::Duration;
 
 /// How often a job is started again when its keeper died with it.
@@ -53,12 +54,14 @@ impl DeviceNight<'_, '_> {
         for why in todo.iter().filter_map(|job| job.state.why()) {
             *reasons.entry(why.to_owned()).or_insert(0) += 1;
         }
+        let missing = self.missing(&todo);
         self.night.emit(Event::DevicePlanned {
             device: self.device.id.clone(),
             states: diff::counts(jobs.iter()),
             to_run: todo.len().min(left),
             reasons,
         });
+        missing.into_iter().for_each(|message| self.night.emit(Event::Warning { message }));
         if self.night.options.dry_run {
             return Ok(());
         }
@@ -67,6 +70,27 @@ impl DeviceNight<'_, '_> {
             self.run(&job)?;
         }
         Ok(())
+    }
+
+    /// Models that aren't there, said before the jobs that need them fail one by one.
+    fn missing(&self, todo: &[PlannedJob]) -> Vec<String> {
+        let Some(report) = self.night.reports.get(&self.device.id) else { return Vec::new() };
+        let mut missing: IndexMap<(&str, String), (String, usize)> = IndexMap::new();
+        for job in todo {
+            let point = &self.night.plan.points[job.slot.point];
+            if let (Some(model), Some(Err(why))) = (&point.model, files::model(point, &report.files)) {
+                let path = Path::new(&*point.base).join(&*model.path).display().to_string();
+                missing.entry((&model.declared.id, path)).or_insert((why, 0)).1 += 1;
+            }
+        }
+        let device = &self.device.id;
+        let jobs = |n: usize| if n == 1 { "its job".to_owned() } else { format!("its {n} jobs") };
+        missing
+            .into_iter()
+            .map(|((model, path), (why, n))| {
+                format!("model `{model}` on device `{device}`: {path}: {}; {} will fail", why.split(" (os error").next().unwrap_or(&why), jobs(n))
+            })
+            .collect()
     }
 
     /// The jobs of this device that this invocation is about.

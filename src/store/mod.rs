@@ -45,7 +45,7 @@ impl StoreError {
                 path.join(results::ID_FILE).display()
             )),
             StoreError::PublicCopy { .. } => Some("name another place with `--results DIR`, or give the campaign another name (`campaign:`)".into()),
-            StoreError::NotResults { .. } => Some("name the directory of one campaign, such as results/smoke".into()),
+            StoreError::NotResults { path } => Some(results::nearby(path)),
             StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Some("free space there; nothing is lost, run again to go on".into())
             }

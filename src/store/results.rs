@@ -138,6 +138,28 @@ pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
     serde_json::from_slice(&bytes).map_err(|e| StoreError::Damaged { path, reason: e.to_string() })
 }
 
+/// Directories listed in a hint.
+const MOST_NEARBY: usize = 5;
+
+/// Which results directory may have been meant by a path that is none.
+#[must_use]
+pub fn nearby(path: &Path) -> String {
+    if path.is_file() && path.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+        return "that is a campaign file; its results lie in a directory of the campaign's name, such as results/smoke".into();
+    }
+    let is_results = |dir: &PathBuf| dir.join(ID_FILE).is_file();
+    let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_results);
+    let shown = |dir: PathBuf| dir.strip_prefix(".").unwrap_or(&dir).display().to_string();
+    let mut found: Vec<String> = below(path.to_owned()).chain(below(path.join("results"))).map(shown).collect();
+    if found.is_empty() {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        found.extend(below(parent.to_owned()).map(shown));
+    }
+    found.sort();
+    found.truncate(MOST_NEARBY);
+    if found.is_empty() { "name the directory of one campaign, such as results/smoke".into() } else { format!("there is {}", found.join(", ")) }
+}
+
 /// Write the id file.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ fn a_plan_before_any_contact_knows_what_it_does_not_know() {
     assert_eq!(document["states"], json!({"new": 4}));
     assert_eq!(document["facts_as_of"], json!({"here": null}));
     let text = bench.lab.run(&["plan", "c.yaml"]).expect(0).stdout();
-    assert!(text.contains("c: 2 points, 4 runs on 1 device") && text.contains("4 new") && text.contains("never asked"), "{text}");
+    assert!(text.contains("c: 2 points, 4 runs on 1 device") && text.contains("4 new") && text.contains("this device was not asked yet"), "{text}");
     assert!(!bench.lab.path("results").exists());
     assert!(bench.lab.processes().is_empty());
     assert!(bench.ran().is_empty());

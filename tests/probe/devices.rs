@@ -76,7 +76,7 @@ fn the_devices_of_a_campaign_are_asked_one_by_one() {
     lab.run(&["probe", "c.yaml", "--device", "here"]).expect(0);
     lab.run(&["probe", "c.yaml", "--device", "there"]).expect(4);
     let unknown = lab.run(&["probe", "c.yaml", "--device", "moon"]).expect(2);
-    assert!(unknown.stderr().contains("there are here, there"), "{}", unknown.stderr());
+    assert!(unknown.stderr().contains("devices of this campaign: here, there"), "{}", unknown.stderr());
     lab.run(&["probe", "--device", "here"]).expect(2);
     lab.run(&["probe", "none.yaml"]).expect(2);
 }

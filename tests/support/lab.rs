@@ -89,7 +89,8 @@ impl Lab {
     /// `isotherm ARGS` in the lab, not started yet. The working directory is the lab, so `results/` is in it.
     pub fn isotherm(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.isotherm);
-        command.args(args).current_dir(self.dir.path()).env_clear();
+        // Called by its name, as from a PATH: that is how it names itself in what it says to do next.
+        command.arg0("isotherm").args(args).current_dir(self.dir.path()).env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("USER", "tester").env("ISOTHERM_LEASE", self.lease());
         for (name, place) in [("HOME", "home"), ("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")] {
             command.env(name, self.path(place));
