@@ -73,11 +73,11 @@ impl AxisKind {
 }
 
 impl FoundAxis {
-    /// An axis with one value that the file doesn't say.
+    /// An axis with one value that a block doesn't say.
     #[must_use]
-    pub fn implied(name: &str, value: AxisValue) -> FoundAxis {
+    pub fn implied(name: &str, value: AxisValue, block: Span) -> FoundAxis {
         let axis = Axis { name: name.to_owned(), swept: false, values: vec![value] };
-        FoundAxis { axis, places: vec![Span::default()], key: Span::default(), kind: AxisKind::Text }
+        FoundAxis { axis, places: vec![block], key: block, kind: AxisKind::Text }
     }
 }
 
@@ -109,8 +109,14 @@ fn axis(slot: Slot<'_>, kind: AxisKind, ids: Ids<'_>, out: &mut Diagnostics) -> 
 
 /// A value that stands twice on an axis of its own.
 pub fn report_repeated_values(found: &FoundAxis, out: &mut Diagnostics) {
-    let texts: Vec<String> = found.axis.values.iter().map(AxisValue::to_string).collect();
-    report_repeats(&found.axis.name, texts.iter().map(String::as_str).zip(found.places.iter().copied()), out);
+    report_same(&found.axis.name, found.axis.values.iter().map(|value| vec![value]).zip(found.places.iter().copied()), out);
+}
+
+/// What stands twice with the same types: `1` isn't `"1"`.
+fn report_same<'v>(what: &str, values: impl Iterator<Item = (Vec<&'v AxisValue>, Span)>, out: &mut Diagnostics) {
+    let shown = |values: &[&AxisValue]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let keyed = values.map(|(values, place)| ((format!("{values:?}"), shown(&values)), place));
+    report_repeats(what, |(_, shown)| shown.clone(), keyed, out);
 }
 
 /// The axes of one entry of a block, or of a group of `zip`; and the names of those that cannot be read.
@@ -145,9 +151,6 @@ fn each(
     out: &mut Diagnostics,
 ) -> (Vec<FoundAxis>, Vec<String>) {
     let (mut axes, mut unread) = (Vec::new(), Vec::new());
-    if slot.node.is_null() {
-        return (axes, unread);
-    }
     for entry in slot.named_entries(example, out).unwrap_or_default() {
         match read(entry, ids, out) {
             Some(found) => axes.push(found),
@@ -342,9 +345,8 @@ pub fn zip(slot: Slot<'_>, level: &'static vocabulary::Level, ids: Ids<'_>, out:
         }
         // Linked, a value may come again beside others; all of them together may not.
         let n_values = group[0].axis.values.len();
-        let turns = (0..n_values).map(|i| group.iter().map(|found| found.axis.values[i].to_string()).collect::<Vec<_>>().join(", "));
-        let turns: Vec<String> = turns.collect();
-        report_repeats("zip", turns.iter().map(String::as_str).zip(group[0].places.iter().copied()), out);
+        let turns = (0..n_values).map(|i| group.iter().map(|found| &found.axis.values[i]).collect());
+        report_same("zip", turns.zip(group[0].places.iter().copied()), out);
         groups.push(group);
     }
     (groups, unread)
@@ -393,15 +395,15 @@ pub fn exclude(slot: Slot<'_>, named: &Named<'_>, out: &mut Diagnostics) -> Vec<
         let mut conditions = IndexMap::new();
         for entry in entries {
             let name = entry.key.text.as_str();
-            let values = match named.axis(name) {
-                Some(found) => found.axis.values.clone(),
-                None if name == "device" => named.devices.iter().map(|id| AxisValue::Text(id.clone())).collect(),
+            let (kind, values) = match named.axis(name) {
+                Some(found) => (found.kind, found.axis.values.clone()),
+                None if name == "device" => (AxisKind::Text, named.devices.iter().map(|id| AxisValue::Text(id.clone())).collect()),
                 None => {
                     named.report_unknown(entry, out);
                     continue;
                 }
             };
-            if let Some(value) = excluded_value(Slot::of(entry), &values, out) {
+            if let Some(value) = excluded_value(Slot::of(entry), kind, &values, out) {
                 conditions.insert(name.to_owned(), value);
             }
         }
@@ -410,43 +412,68 @@ pub fn exclude(slot: Slot<'_>, named: &Named<'_>, out: &mut Diagnostics) -> Vec<
     excluded
 }
 
-/// A scalar that is one of the axis' values, with the type that it has there.
-fn excluded_value(slot: Slot<'_>, values: &[AxisValue], out: &mut Diagnostics) -> Option<AxisValue> {
-    let Some(scalar) = slot.node.scalar() else {
-        out.error(slot.place, format!("{} takes one value here", tick(slot.name)))
-            .label(format!("this is {}", slot.node.describe()))
-            .hint("write one map for each value");
-        return None;
+/// One of the axis' values, with the type that it has there.
+fn excluded_value(slot: Slot<'_>, kind: AxisKind, values: &[AxisValue], out: &mut Diagnostics) -> Option<AxisValue> {
+    let shown = match (&slot.node.kind, kind) {
+        (Kind::Scalar(scalar), _) => scalar.text.clone(),
+        // An option that is given several times.
+        (Kind::Seq(_), AxisKind::Flag) => "this list".to_owned(),
+        _ => {
+            out.error(slot.place, format!("{} takes one value here", tick(slot.name)))
+                .label(format!("this is {}", slot.node.describe()))
+                .hint("write one map for each value");
+            return None;
+        }
     };
-    let as_text = AxisValue::Text(scalar.text.clone());
-    // An axis of texts has them as written; elsewhere the type decides, so that "1" isn't 1.
-    let is_text = |value: &AxisValue| matches!(value, AxisValue::Text(_));
-    let as_written = values.iter().all(is_text) || slot.name.starts_with("flags.");
-    let value = if as_written { Some(as_text) } else { typed(scalar) };
-    let same = |known: &&AxisValue| match (&value, as_written) {
-        (Some(value), false) => *known == value,
-        (Some(value), true) => known.to_string() == value.to_string(),
-        (None, _) => false,
+    let value = match kind {
+        AxisKind::Flag => Some(flag_value(slot, out)?),
+        AxisKind::Cpus => Some(cpus(slot, out)?),
+        AxisKind::Model | AxisKind::Build | AxisKind::Text | AxisKind::Policy => Some(AxisValue::Text(shown.clone())),
+        // "1" isn't 1.
+        AxisKind::Whole(..) | AxisKind::WordOrWhole(..) | AxisKind::Typed => slot.node.scalar().and_then(typed),
     };
-    if let Some(found) = values.iter().find(same) {
+    if let Some(found) = values.iter().find(|known| Some(*known) == value.as_ref()) {
         return Some(found.clone());
     }
-    let error = out.error(slot.place, format!("{} has no value {}", tick(slot.name), tick(&scalar.text)));
+    let error = out.error(slot.place, format!("{} has no value {}", tick(slot.name), tick(&shown)));
+    let alike = values.iter().any(|known| known.to_string() == shown);
+    if alike {
+        error.label("another type: quotes make it text");
+    } else if let Some(near) = nearest(&shown, values.iter().map(AxisValue::to_string).collect::<Vec<_>>().iter().map(String::as_str)) {
+        error.label(format!("did you mean `{near}`?"));
+    }
     error.hint(format!("values of {}: {}", slot.name, listed(values.iter().map(AxisValue::to_string))));
     None
 }
 
+/// One map of `include`.
+#[derive(Debug)]
+pub struct Included {
+    /// `None` = all of the block.
+    pub devices: Option<Vec<String>>,
+    /// What it gives other values.
+    pub axes: Vec<FoundAxis>,
+}
+
+impl Included {
+    /// Axis or `device` → values.
+    #[must_use]
+    pub fn fixed(&self) -> IndexMap<String, Vec<AxisValue>> {
+        let axes = self.axes.iter().map(|found| (found.axis.name.clone(), found.axis.values.clone()));
+        let device = self.devices.iter().map(|ids| ("device".to_owned(), ids.iter().cloned().map(AxisValue::Text).collect()));
+        axes.chain(device).collect()
+    }
+
+    fn len_of(&self, axis: &str) -> Option<usize> {
+        self.axes.iter().find(|found| found.axis.name == axis).map(|found| found.axis.values.len())
+    }
+}
+
 /// The maps of `include`: each key an axis of the block or `device`, with a value or several that the axis need not have.
 /// `groups`: names of axes that are linked.
-pub fn include(
-    slot: Slot<'_>,
-    named: &Named<'_>,
-    groups: &[Vec<String>],
-    ids: Ids<'_>,
-    out: &mut Diagnostics,
-) -> Vec<IndexMap<String, Vec<AxisValue>>> {
+pub fn include(slot: Slot<'_>, named: &Named<'_>, groups: &[Vec<String>], ids: Ids<'_>, out: &mut Diagnostics) -> Vec<Included> {
     const EXAMPLE: &str = "include: [{ threads: 3 }]";
-    let mut included = Vec::new();
+    let mut all = Vec::new();
     for item in slot.list(EXAMPLE, out).unwrap_or_default() {
         let Kind::Map(entries) = &item.node.kind else {
             item.mismatch("a list of maps", EXAMPLE, out);
@@ -455,32 +482,41 @@ pub fn include(
         if entries.is_empty() {
             item.refuse("an `include` without an axis adds nothing".to_owned(), format!("write it like `{EXAMPLE}`"), out);
         }
-        let mut fixed: IndexMap<String, Vec<AxisValue>> = IndexMap::new();
+        let before = out.count();
+        let mut included = Included { devices: None, axes: Vec::new() };
         for entry in entries {
             let name = entry.key.text.as_str();
             if name == "device" {
                 let devices: Vec<&str> = named.devices.iter().map(String::as_str).collect();
                 let items = Slot::of(entry).one_or_many("device: here", out).map(|found| found.0).unwrap_or_default();
-                let found = items.into_iter().filter_map(|item| known_name(item, "device", &devices, "devices", out)).map(AxisValue::Text);
-                fixed.insert(name.to_owned(), found.collect());
+                let found: Vec<(String, Span)> =
+                    items.into_iter().filter_map(|item| Some((known_name(item, "device", &devices, "devices", out)?, item.place))).collect();
+                report_repeats("device", Clone::clone, found.iter().cloned(), out);
+                included.devices = Some(found.into_iter().map(|(id, _)| id).collect());
             } else if let Some(axis_of) = named.axis(name) {
-                if let Some(found) = axis(Slot::named(&axis_of.axis.name, entry), axis_of.kind, ids, out) {
-                    report_repeated_values(&found, out);
-                    fixed.insert(name.to_owned(), found.axis.values);
-                }
+                included.axes.extend(axis(Slot::named(&axis_of.axis.name, entry), axis_of.kind, ids, out));
             } else {
                 named.report_unknown(entry, out);
             }
         }
+        for found in &included.axes {
+            if !groups.iter().flatten().any(|name| *name == found.axis.name) {
+                report_repeated_values(found, out);
+            }
+        }
+        if out.count() != before {
+            all.push(included);
+            continue;
+        }
         for group in groups {
-            let (with, without): (Vec<&String>, Vec<&String>) = group.iter().partition(|name| fixed.contains_key(*name));
-            let differ = with.iter().any(|name| fixed[*name].len() != fixed[with[0]].len());
-            if !with.is_empty() && (!without.is_empty() || differ) {
+            let lengths: Vec<usize> = group.iter().filter_map(|name| included.len_of(name)).collect();
+            let all_alike = lengths.len() == group.len() && lengths.iter().all(|len| *len == lengths[0]);
+            if !lengths.is_empty() && !all_alike {
                 let text = format!("{} turn together", listed(group.iter().map(|name| tick(name))));
                 out.error(item.place, text).hint("give all axes of a `zip` group a value, or as many values each, or none of them");
             }
         }
-        included.push(fixed);
+        all.push(included);
     }
-    included
+    all
 }

@@ -30,7 +30,9 @@ fn assignment(text: &str, sources: &mut Sources, out: &mut Diagnostics) -> Optio
     };
     let mut path = Vec::new();
     let mut start = base;
-    for key in keys.split('.') {
+    // The name of an option may have dots of its own.
+    let n_keys = if keys.starts_with("flags.") { 2 } else { usize::MAX };
+    for key in keys.splitn(n_keys, '.') {
         path.push(Key { text: key.to_owned(), span: Span { start, end: start + key.len() } });
         start += key.len() + 1;
     }

@@ -148,7 +148,8 @@ fn check_level(slot: Slot<'_>, level: &'static Level, out: &mut Diagnostics) {
             check(Slot::of(entry), &key.shape, out);
         }
     }
-    let missing: Vec<&str> = level.keys.iter().filter(|key| key.required && fields.get(key.name).is_none()).map(|key| key.name).collect();
+    let missing: Vec<&str> =
+        level.keys.iter().filter(|key| key.required && fields.get(key.name).is_none() && !fields.is_meant(key.name)).map(|key| key.name).collect();
     if !missing.is_empty() {
         let names = listed(missing.iter().map(|name| format!("`{name}`")));
         out.error(slot.place, format!("{} without {names}", level.what)).hint(format!("keys of {}: {}", level.what, listed(level.names())));

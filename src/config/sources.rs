@@ -34,6 +34,13 @@ impl Sources {
         start
     }
 
+    /// The same with control characters left out of the terminal. Same length in bytes, so that offsets hold.
+    #[must_use]
+    pub fn printable(&self) -> Sources {
+        let shown = |c: char| if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') { '?' } else { c };
+        Sources { text: self.text.chars().map(shown).collect(), parts: self.parts.clone() }
+    }
+
     /// All of it; spans are offsets into this.
     #[must_use]
     pub fn text(&self) -> &str {

@@ -46,9 +46,11 @@ pub fn read(entries: &[Entry], dir: &Path, outside: &Outside<'_>, sources: &mut 
         let text = match text {
             Ok(text) => text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned),
             Err(why) => {
-                out.error(item.place, format!("cannot read {}", tick(&name)))
-                    .label(why)
-                    .hint(format!("paths of `use` start at the directory of this file: {}", shown(outside, &name)));
+                out.error(item.place, format!("cannot read {}", tick(&name))).label(why).hint(if name.starts_with("~/") {
+                    format!("`~` isn't expanded here: write `${{HOME}}{}`", &name[1..])
+                } else {
+                    format!("paths of `use` start at the directory of this file: {}", shown(outside, &name))
+                });
                 continue;
             }
         };

@@ -17,6 +17,8 @@ pub struct Key {
     pub built: bool,
     /// Backends that have it; empty = all of them.
     pub on: &'static [&'static str],
+    /// Says something without a value: `local:` is a transport.
+    pub bare: bool,
 }
 
 impl Key {
@@ -40,6 +42,11 @@ impl Key {
         self
     }
 
+    const fn bare(mut self) -> Key {
+        self.bare = true;
+        self
+    }
+
     /// Does a block with this backend have it? Without a backend, any.
     #[must_use]
     pub fn is_on(&self, backend: Option<&str>) -> bool {
@@ -48,7 +55,7 @@ impl Key {
 }
 
 const fn key(name: &'static str, shape: Shape, about: &'static str) -> Key {
-    Key { name, shape, about, default: "", required: false, built: true, on: &[] }
+    Key { name, shape, about, default: "", required: false, built: true, on: &[], bare: false }
 }
 
 /// A map of the file with a fixed set of keys.
@@ -157,9 +164,9 @@ pub static DEVICE: Level = level(
     "a device",
     "",
     &[
-        key("local", Shape::Map(&LOCAL), "This machine"),
-        key("ssh", Shape::Map(&SSH), "Reached with ssh").later(),
-        key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later(),
+        key("local", Shape::Map(&LOCAL), "This machine").bare(),
+        key("ssh", Shape::Map(&SSH), "Reached with ssh").later().bare(),
+        key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later().bare(),
         key("models_dir", Shape::Text, "Where relative model paths start").default("the campaign file's directory"),
         key("builds", Shape::MapOf(&Shape::MapOf(&Shape::Text)), "id → tools of that build: name → path on the device. `{build.NAME}` in `argv`"),
         key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),
@@ -334,7 +341,7 @@ static OF_BLOCK: [Key; 22] = [
         .on(&["command"]),
     key("argv", Shape::List(&Shape::Text), "Program and arguments, a value and never an axis, with placeholders. No shell is involved. Required")
         .on(&["command"]),
-    key("inputs", Shape::List(&Shape::Text), "Patterns; the content of what they match enters the identity").on(&["command"]),
+    key("inputs", Shape::OneOrMany(&Shape::Text), "Patterns; the content of what they match enters the identity").on(&["command"]),
     key("metrics", Shape::MapOf(&Shape::Map(&METRIC)), "name → rule").on(&["command"]),
     key("success", Shape::Map(&SUCCESS), "When an invocation counts as done well").on(&["command"]),
     key(

@@ -10,6 +10,9 @@ use std::collections::HashMap;
 /// Nodes of a whole file after its aliases were followed. A nest of aliases that doubles at every level ends here.
 const MAX_NODES: usize = 200_000;
 
+/// Of a text that is copied as often as a short one.
+const WEIGHT_BYTES: usize = 256;
+
 /// A value and where it stands. Behind an alias, the value itself stands where the alias is, what is inside of it where it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -140,13 +143,19 @@ impl Node {
         self
     }
 
-    fn count(&self) -> usize {
-        1 + match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(Node::count).sum(),
-            Kind::Map(entries) => entries.iter().map(|entry| entry.value.count()).sum(),
+    /// What a copy of it costs: its values; a long text counts as several.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match &self.kind {
+            Kind::Scalar(scalar) => weight(&scalar.text),
+            Kind::Seq(items) => 1 + items.iter().map(Node::weight).sum::<usize>(),
+            Kind::Map(entries) => 1 + entries.iter().map(|entry| entry.value.weight() + entry.key.text.len() / WEIGHT_BYTES).sum::<usize>(),
         }
     }
+}
+
+fn weight(text: &str) -> usize {
+    1 + text.len() / WEIGHT_BYTES
 }
 
 /// The tree of a text that holds one document and begins at `base` of all texts; `None` when it has none, and then `out` says why.
@@ -228,6 +237,9 @@ impl Reader<'_> {
                 }
             }
             Event::Scalar(text, style, anchor, _) => {
+                if text.contains('\0') {
+                    self.out.error(here(span), "a NUL character").hint("no path, argument or variable can contain one: remove it").conclusive();
+                }
                 let quoted = style != ScalarStyle::Plain || tag.is_some_and(|(is_text, _)| is_text);
                 let node = Node { span: here(span), kind: Kind::Scalar(Scalar { text: text.into_owned(), quoted }) };
                 self.finished(node, anchor)?;
@@ -249,7 +261,7 @@ impl Reader<'_> {
             Event::Alias(anchor) => {
                 let place = here(span);
                 // An anchor that isn't complete yet stands around its own alias.
-                let Some((cost, kind)) = self.anchors.get(&anchor).map(|node| (node.count(), &node.kind)) else {
+                let Some((cost, kind)) = self.anchors.get(&anchor).map(|node| (node.weight(), &node.kind)) else {
                     self.out.error(place, "an alias inside of what it stands for").hint("a value cannot contain itself: write the part out");
                     return None;
                 };
@@ -271,9 +283,9 @@ impl Reader<'_> {
 
     /// A node is complete: remembered under its anchor, then put in its place.
     fn finished(&mut self, node: Node, anchor: usize) -> Option<()> {
-        self.n_nodes += 1;
+        self.n_nodes += node.scalar().map_or(1, |scalar| weight(&scalar.text));
         if anchor != 0 {
-            self.n_nodes += node.count();
+            self.n_nodes += node.weight();
             self.anchors.insert(anchor, node.clone());
         }
         self.within_budget(node.span)?;

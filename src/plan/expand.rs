@@ -257,8 +257,12 @@ fn ask(condition: &Condition, point: &Point, axes: &Combination, report: Option<
     let text = |text: &str| Known::Value(AxisValue::Text(text.to_owned()));
     let declared = |value: Option<&String>| value.map_or(Known::Nothing, |value| text(value));
     condition.evaluate(|name| {
-        if let Some(value) = axes.get(name) {
-            return Known::Value((*value).clone());
+        // Variables and options as the workload gets them, with their placeholders replaced.
+        if let Some(value) = name.strip_prefix("env.").and_then(|name| point.env.get(name)) {
+            return text(value);
+        }
+        if let Some(value) = point.ids.axes.get(name).or_else(|| axes.get(name).copied()) {
+            return Known::Value(value.clone());
         }
         match (name.split_once('.'), &point.model) {
             (Some(("device", "id")), _) => text(&point.ids.device),
