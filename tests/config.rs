@@ -11,6 +11,10 @@ use std::{
 mod expansion;
 #[path = "config/language.rs"]
 mod language;
+#[path = "config/support.rs"]
+mod support;
+#[path = "config/traps.rs"]
+mod traps;
 #[path = "config/valid.rs"]
 mod valid;
 

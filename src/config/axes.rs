@@ -23,7 +23,8 @@ pub struct FoundAxis {
 /// Names that values of some axes are taken from.
 #[derive(Debug, Clone, Copy)]
 pub struct Ids<'a> {
-    pub models: &'a [&'a str],
+    /// `None` = not known, and said elsewhere.
+    pub models: Option<&'a [&'a str]>,
     /// Of all devices of the block.
     pub builds: &'a [&'a str],
 }
@@ -48,7 +49,10 @@ impl AxisKind {
     fn read(self, slot: Slot<'_>, ids: Ids<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
         let example = |low: i64| format!("{}: [{}, {}]", slot.name, low.max(1), low.max(1) * 2);
         match self {
-            AxisKind::Model => known_name(slot, "model", ids.models, "models", out).map(AxisValue::Text),
+            AxisKind::Model => match ids.models {
+                Some(models) => known_name(slot, "model", models, "models", out).map(AxisValue::Text),
+                None => slot.text(out).map(AxisValue::Text),
+            },
             AxisKind::Build => known_name(slot, "build", ids.builds, "builds", out).map(AxisValue::Text),
             AxisKind::Cpus => cpus(slot, out),
             AxisKind::Whole(low, high) => slot.whole(low..=high, &example(low), out).map(AxisValue::Int),

@@ -24,10 +24,18 @@ pub struct Surroundings<'a> {
     pub devices: IndexMap<&'a str, Option<Device>>,
     /// All models; `None` where one has a fault.
     pub models: IndexMap<&'a str, Option<Model>>,
+    pub unread: Unread,
     pub defaults: &'a [Entry],
     pub set: &'a [Assignment],
     /// 1-based line of a place in its own text.
     pub line_of: &'a dyn Fn(usize) -> usize,
+}
+
+/// Sections without an entry that can be read, which is said elsewhere: what names one isn't a fault of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread {
+    pub devices: bool,
+    pub models: bool,
 }
 
 /// A block as far as it can be understood.
@@ -63,7 +71,7 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let exclude = fields.get("exclude").map(|slot| axes::exclude(slot, &named, out)).unwrap_or_default();
     let model_ids: Vec<&str> = around.models.keys().copied().collect();
     let build_ids = build_ids(&devices, around);
-    let ids = Ids { models: &model_ids, builds: &build_ids };
+    let ids = Ids { models: (!around.unread.models).then_some(model_ids.as_slice()), builds: &build_ids };
     let linked: Vec<Vec<String>> =
         swept.groups.iter().filter(|group| group.len() > 1).map(|group| group.iter().map(|found| found.axis.name.clone()).collect()).collect();
     let include = fields.get("include").map(|slot| axes::include(slot, &named, &linked, ids, out)).unwrap_or_default();
@@ -119,8 +127,12 @@ fn devices(fields: &Fields<'_>, around: &Surroundings<'_>, out: &mut Diagnostics
     let hint = format!("say where it runs: `devices: [{}]`", ids.first().unwrap_or(&"here"));
     let Some(slot) = fields.need("devices", "a block", &hint, out) else { return Vec::new() };
     let items = slot.one_or_many("devices: [here]", out).map(|found| found.0).unwrap_or_default();
-    let named: Vec<(String, Span)> =
-        items.into_iter().filter_map(|item| Some((known_name(item, "device", &ids, "devices", out)?, item.place))).collect();
+    let named: Vec<(String, Span)> = items
+        .into_iter()
+        .filter_map(|item| {
+            Some((if around.unread.devices { item.text(out)? } else { known_name(item, "device", &ids, "devices", out)? }, item.place))
+        })
+        .collect();
     report_repeats("devices", Clone::clone, named.iter().cloned(), out);
     named.into_iter().map(|(id, _)| id).collect()
 }
@@ -149,7 +161,7 @@ fn sweep(
 ) -> Swept {
     let model_ids: Vec<&str> = around.models.keys().copied().collect();
     let build_ids = build_ids(devices, around);
-    let ids = Ids { models: &model_ids, builds: &build_ids };
+    let ids = Ids { models: (!around.unread.models).then_some(model_ids.as_slice()), builds: &build_ids };
     let mut swept = Swept { groups: Vec::new(), unread: Vec::new() };
     for entry in fields.iter() {
         let (groups, unread) = match entry.key.text.as_str() {

@@ -3,7 +3,7 @@
 use super::{
     Outside,
     axes::{Ids, axes_of, has_value, variable_name},
-    block::{FoundBlock, Surroundings, block},
+    block::{FoundBlock, Surroundings, Unread, block},
     diagnose::{Diagnostics, Span, tick},
     fields::{Fields, Slot, fields},
     merge,
@@ -75,14 +75,15 @@ pub fn campaign(root: &Node, parts: Parts<'_>, out: &mut Diagnostics) -> Option<
         _ => &[],
     };
     let line_of = |offset: usize| sources.line(offset);
-    let around = Surroundings { source, devices, models, defaults: default_entries, set: &assignments, line_of: &line_of };
+    let unread = Unread { devices: devices.is_empty(), models: fields.is_meant("models") || used_fields.is_meant("models") };
+    let around = Surroundings { source, devices, models, unread, defaults: default_entries, set: &assignments, line_of: &line_of };
     let found = matrix(&fields, &around, out);
     check_size(&found, out);
     // Also what every block says otherwise, and what no block takes.
     if let Some(fields) = &default_fields {
         settings::apply(&mut Settings::builtin_defaults("builtin"), fields, out);
         for entry in fields.iter() {
-            axes_of(entry, Ids { models: &[], builds: &[] }, out);
+            axes_of(entry, Ids { models: None, builds: &[] }, out);
         }
     }
     if fields.get("matrix").is_some() && found.iter().all(|found| found.backend.is_some()) && !found.is_empty() {

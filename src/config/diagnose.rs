@@ -2,7 +2,7 @@
 
 use super::sources::Sources;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
-use std::{collections::HashSet, fmt, fmt::Write as _};
+use std::{cell::Cell, collections::HashSet, fmt, fmt::Write as _};
 
 /// Columns that a report is wrapped at where nobody says otherwise.
 const WIDTH: usize = 100;
@@ -106,6 +106,8 @@ impl Diagnostic {
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     found: Vec<Diagnostic>,
+    /// How many are counted, and how many of these are errors: all but the last, which may still be changed.
+    counted: Cell<(usize, usize)>,
 }
 
 impl Diagnostics {
@@ -143,13 +145,21 @@ impl Diagnostics {
     pub fn forget_unused(&mut self, inside: Span) {
         let is_inside = |d: &Diagnostic| d.place().is_some_and(|place| place.start >= inside.start && place.end <= inside.end);
         let without_value: HashSet<Span> = self.found.iter().filter(|d| d.only_if_used && is_inside(d)).filter_map(Diagnostic::place).collect();
+        self.counted.set((0, 0));
         self.found.retain(|d| !(is_inside(d) && (d.later || d.place().is_some_and(|place| without_value.contains(&place)))));
     }
 
     /// Errors so far, without those about later builds.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.found.iter().filter(|d| d.severity == Severity::Error && !d.later).count()
+        let is_error = |d: &Diagnostic| d.severity == Severity::Error && !d.later;
+        let (mut n_counted, mut n_errors) = self.counted.get();
+        while n_counted + 1 < self.found.len() {
+            n_errors += usize::from(is_error(&self.found[n_counted]));
+            n_counted += 1;
+        }
+        self.counted.set((n_counted, n_errors));
+        n_errors + self.found[n_counted..].iter().filter(|d| is_error(d)).count()
     }
 
     #[must_use]

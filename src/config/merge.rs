@@ -46,10 +46,11 @@ fn assignment(text: &str, sources: &mut Sources, out: &mut Diagnostics) -> Optio
         return None;
     }
     let at = base + keys.len() + 1;
-    let value = if value.trim().is_empty() {
-        Node { span: Span { start: at, end: at + value.len() }, kind: Kind::Scalar(Scalar { text: String::new(), quoted: false }) }
-    } else {
-        yaml::read(value, at, out)?
+    let before = out.count();
+    let nothing = || Node { span: Span { start: at, end: at + value.len() }, kind: Kind::Scalar(Scalar { text: String::new(), quoted: false }) };
+    let value = match yaml::read(value, at, out) {
+        None if out.count() == before => nothing(),
+        found => found?,
     };
     Some(Assignment { path, value })
 }

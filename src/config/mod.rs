@@ -44,7 +44,7 @@ use std::{
     path::Path,
 };
 
-/// A campaign is written by hand: what is larger is some other file.
+/// A campaign is written by hand, and so is what it uses: what is larger is some other file.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// What a campaign takes from outside of its file.
@@ -155,8 +155,8 @@ pub fn understand(source: &str, file: &Path, outside: &Outside<'_>) -> Result<Dr
     let text = source.strip_prefix('\u{feff}').unwrap_or(source);
     let mut out = Diagnostics::default();
     let mut sources = Sources::of(&file.display().to_string(), text);
-    let campaign =
-        yaml::read(text, 0, &mut out).and_then(|root| campaign::campaign(&root, campaign::Parts { file, sources: &mut sources, outside }, &mut out));
+    let campaign = yaml::read_file(text, 0, "a campaign has at least `devices` and `matrix`", &mut out)
+        .and_then(|root| campaign::campaign(&root, campaign::Parts { file, sources: &mut sources, outside }, &mut out));
     let has_errors = out.has_errors();
     let (found, warnings) = out.finish();
     match campaign {

@@ -165,8 +165,8 @@ pub static DEVICE: Level = level(
     "",
     &[
         key("local", Shape::Map(&LOCAL), "This machine").bare(),
-        key("ssh", Shape::Map(&SSH), "Reached with ssh").later().bare(),
-        key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later().bare(),
+        key("ssh", Shape::Map(&SSH), "Reached with ssh").later(),
+        key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later(),
         key("models_dir", Shape::Text, "Where relative model paths start").default("the campaign file's directory"),
         key("builds", Shape::MapOf(&Shape::MapOf(&Shape::Text)), "id → tools of that build: name → path on the device. `{build.NAME}` in `argv`"),
         key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),

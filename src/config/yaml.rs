@@ -158,7 +158,17 @@ fn weight(text: &str) -> usize {
     1 + text.len() / WEIGHT_BYTES
 }
 
-/// The tree of a text that holds one document and begins at `base` of all texts; `None` when it has none, and then `out` says why.
+/// The tree of a file; likewise, and nothing isn't one. `has`: what such a file has.
+pub fn read_file(source: &str, base: usize, has: &str, out: &mut Diagnostics) -> Option<Node> {
+    let before = out.count();
+    let root = read(source, base, out).filter(|root| !root.is_null());
+    if root.is_none() && out.count() == before {
+        out.error(Span { start: base, end: base }, "there is nothing in this file").hint(has);
+    }
+    root
+}
+
+/// The tree of a text that holds one document and begins at `base` of all texts; `None` when it has none or a fault.
 pub fn read(source: &str, base: usize, out: &mut Diagnostics) -> Option<Node> {
     let mut own = Diagnostics::default();
     let root = parsed(source, &mut own);
@@ -183,13 +193,7 @@ fn parsed(source: &str, out: &mut Diagnostics) -> Option<Node> {
     if reader.unmerged {
         return None;
     }
-    let root = reader.root.take();
-    if root.as_ref().is_none_or(Node::is_null) {
-        let hint = "a campaign has at least `devices` and `matrix`";
-        reader.out.error(Span::default(), "there is nothing in this file").hint(hint);
-        return None;
-    }
-    root
+    reader.root.take()
 }
 
 /// A collection whose end hasn't come yet.
@@ -451,7 +455,7 @@ mod tests {
 
     fn faults(source: &str) -> Vec<String> {
         let mut out = Diagnostics::default();
-        read(source, 0, &mut out);
+        read_file(source, 0, "", &mut out);
         out.finish().0.into_iter().map(|d| d.message).collect()
     }
 
@@ -582,7 +586,7 @@ mod tests {
                 source += pieces[(state >> 33) as usize % pieces.len()];
             }
             let mut out = Diagnostics::default();
-            let node = read(&source, 0, &mut out);
+            let node = read_file(&source, 0, "", &mut out);
             assert!(node.is_some() || !out.finish().0.is_empty(), "{source:?}");
         }
     }
