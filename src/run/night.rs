@@ -45,12 +45,15 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
             plan => break plan?,
         }
     };
-    options.filter.check(&plan)?;
+    // What a device says now may bring in points that `when` has left out.
+    let possible = if plan.dropped.is_empty() || reports.is_empty() { None } else { expand::expand(campaign, &BTreeMap::new()).ok() };
+    let possible = possible.as_ref().unwrap_or(&plan);
+    options.filter.check(possible)?;
     if let Some(device) = &options.device {
-        Filter::parse(&[format!("device={device}")])?.check(&plan)?;
+        Filter::parse(&[format!("device={device}")])?.check(possible)?;
     }
     if let Some(rerun) = &options.rerun {
-        rerun.check(&plan)?;
+        rerun.check(possible)?;
     }
     if !has_local_agent() {
         let device = plan.points[0].ids.device.clone();
@@ -211,7 +214,7 @@ impl<'a> Night<'a> {
         };
         self.emit(event);
         self.write_plan()?;
-        // Not the devices of the plan's points: what a device says now may bring in points that `when` has left out.
+        // Not the devices of the plan's points, as above.
         let used: BTreeSet<&str> = self.campaign.blocks.iter().flat_map(|block| &block.devices).map(String::as_str).collect();
         let chosen = |id: &String| used.contains(id.as_str()) && self.options.device.as_ref().is_none_or(|d| d == id);
         let devices: Vec<String> = self.campaign.devices.keys().filter(|id| chosen(id)).cloned().collect();
