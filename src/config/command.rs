@@ -43,8 +43,8 @@ fn argv_of(slot: Slot<'_>, names: &Names, source: &str, out: &mut Diagnostics) -
                 .hint(format!("write it like `{EXAMPLE}`; quote what starts with `{{` or `[`"));
             continue;
         };
-        if scalar.text.is_empty() && !scalar.quoted {
-            item.refuse("an element of `argv` is missing".to_owned(), "write `\"\"` for an empty argument", out);
+        if scalar.core() == Core::Null {
+            item.refuse("an element of `argv` is missing".to_owned(), "write `\"\"` for an empty argument, `\"null\"` for the word", out);
             continue;
         }
         if argv.is_empty() && scalar.text.trim().is_empty() {

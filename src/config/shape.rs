@@ -13,6 +13,8 @@ use super::{
 pub enum Shape {
     /// Any scalar, as written.
     Text,
+    /// Text of a form that a decoder of its own checks: how it is spoken of, and a pattern for the schema.
+    Form(&'static str, &'static str),
     Bool,
     /// Inclusive bounds.
     Whole(i64, i64),
@@ -62,6 +64,7 @@ impl Shape {
     pub fn told(&self) -> String {
         match self {
             Shape::Text => "text".into(),
+            Shape::Form(told, _) => (*told).into(),
             Shape::Bool => "true or false".into(),
             Shape::Whole(low, i64::MAX) => format!("whole number, at least {low}"),
             Shape::Whole(low, high) => format!("whole number, {low} to {high}"),
@@ -92,7 +95,7 @@ pub fn check(slot: Slot<'_>, shape: &'static Shape, out: &mut Diagnostics) {
         return;
     }
     match shape {
-        Shape::Text => _ = slot.text(out),
+        Shape::Text | Shape::Form(..) => _ = slot.text(out),
         Shape::Bool => _ = slot.boolean(out),
         Shape::Whole(low, high) => _ = slot.whole(*low..=*high, &format!("{}: {}", slot.name, (*low).max(1)), out),
         Shape::Number(low, high) => _ = slot.number_within(*low, *high, out),

@@ -131,6 +131,12 @@ static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
 static OFF: [Word; 2] = [word("off", ""), word("false", "")];
 static STOP: [Word; 2] = [word("stop", ""), word("flag", "")];
 
+const SHA256: Shape = Shape::Form("SHA-256", "[0-9a-fA-F]{64}");
+const DIRECTORY: Shape = Shape::Form("text", "(~/|/)[A-Za-z0-9._/+-]*");
+const CPUS: Shape = Shape::Form("text", "all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*");
+const SOURCE: Shape = Shape::Form("text", "stdout|stdout_last_line|stderr|file:.+");
+const POINTER: Shape = Shape::Form("text", "(/.*)?");
+
 pub static TOP: Level = level(
     "The file",
     "a campaign",
@@ -182,8 +188,8 @@ pub static LOCAL: Level = level(
     "`local`",
     "local.",
     &[
-        key("bin_dir", Shape::Text, "Where the agent is installed: absolute or `~/…`, of letters, digits and `._/+-`").default("~/.cache/isotherm"),
-        key("state_dir", Shape::Text, "Where its keeper keeps spool, socket and journal; likewise").default("~/.local/state/isotherm"),
+        key("bin_dir", DIRECTORY, "Where the agent is installed: absolute or `~/…`, of letters, digits and `._/+-`").default("~/.cache/isotherm"),
+        key("state_dir", DIRECTORY, "Where its keeper keeps spool, socket and journal; likewise").default("~/.local/state/isotherm"),
     ],
 );
 
@@ -256,8 +262,8 @@ pub static MODEL: Level = level(
         key("paths", Shape::MapOf(&Shape::Text), "device → path"),
         key("quantization", Shape::Text, "As in `Q4_K_M`, `fp32`"),
         key("tags", Shape::MapOf(&Shape::Text), "Anything to filter and compare by"),
-        key("sha256", Shape::Text, "A file with another content stops the campaign before anything runs"),
-        key("output_digest", Shape::Text, "Of backend `builtin`: another answer makes the record invalid"),
+        key("sha256", SHA256, "A file with another content stops the campaign before anything runs"),
+        key("output_digest", SHA256, "Of backend `builtin`: another answer makes the record invalid"),
         key("push", Shape::Bool, "Copy it to the device").later(),
     ],
 );
@@ -299,7 +305,7 @@ static SETTINGS: [Key; 20] = [
     key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
     key("retry_contaminated", Shape::Whole(0, 10), "How often a disturbed run is repeated").later(),
     key("dominance", Shape::Map(&DOMINANCE), "After a failure, larger values of an axis are skipped").later(),
-    key("cpus", Shape::Axis(&Shape::Text), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
+    key("cpus", Shape::Axis(&CPUS), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
     key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells").later(),
 ];
 
@@ -500,8 +506,8 @@ pub static METRIC: Level = level(
     "a metric",
     "",
     &[
-        key("from", Shape::Text, "`stdout`, `stdout_last_line` (the last that isn't blank), `stderr` or `file:NAME`").required(),
-        key("json", Shape::Text, "RFC 6901 pointer into that text as JSON; an array gives samples"),
+        key("from", SOURCE, "`stdout`, `stdout_last_line` (the last that isn't blank), `stderr` or `file:NAME`").required(),
+        key("json", POINTER, "RFC 6901 pointer into that text as JSON; an array gives samples"),
         key("regex", Shape::Text, "Regular expression with one capture group"),
         key("take", Shape::Choice(&TAKES), "Which match counts").default("last"),
         key("unit", Shape::Text, "Of the value").required(),
@@ -524,8 +530,8 @@ pub static OUTPUT_DIGEST: Level = level(
     "`output_digest`",
     "success.output_digest.",
     &[
-        key("from", Shape::Text, "As for a metric").default("stdout_last_line"),
-        key("json", Shape::Text, "As for a metric"),
+        key("from", SOURCE, "As for a metric").default("stdout_last_line"),
+        key("json", POINTER, "As for a metric"),
         key("regex", Shape::Text, "As for a metric"),
     ],
 );
