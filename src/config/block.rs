@@ -1,11 +1,13 @@
 //! One entry of `matrix`, with what it inherits.
 
 use super::{
-    axes::{self, FoundAxis, Ids, Included, Named},
+    axes::{self, FoundAxis, Ids},
     command,
     condition::{self, Offered},
     diagnose::{Diagnostics, Span, listed, tick},
+    exceptions::{self, Included, Named},
     fields::{Fields, Slot, fields, known_name, not_yet, report_repeats},
+    level::Level,
     merge::{self, Assignment},
     model::{AxisValue, Backend, Block, Device, Linked, Model, Settings},
     settings,
@@ -66,15 +68,15 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let mut block_settings = Settings::builtin_defaults(backend.unwrap_or("command"));
     settings::apply(&mut block_settings, &fields, out);
 
-    let swept = sweep(&fields, backend, level, &devices, around, out);
-    let named = Named { axes: swept.axes().collect(), unread: &swept.unread, devices: &devices };
-    let exclude = fields.get("exclude").map(|slot| axes::exclude(slot, &named, out)).unwrap_or_default();
     let model_ids: Vec<&str> = around.models.keys().copied().collect();
     let build_ids = build_ids(&devices, around);
     let ids = Ids { models: (!around.unread.models).then_some(model_ids.as_slice()), builds: &build_ids };
+    let swept = sweep(&fields, backend, level, ids, out);
+    let named = Named { axes: swept.axes().collect(), unread: &swept.unread, devices: &devices };
+    let exclude = fields.get("exclude").map(|slot| exceptions::exclude(slot, &named, out)).unwrap_or_default();
     let linked: Vec<Vec<String>> =
         swept.groups.iter().filter(|group| group.len() > 1).map(|group| group.iter().map(|found| found.axis.name.clone()).collect()).collect();
-    let include = fields.get("include").map(|slot| axes::include(slot, &named, &linked, ids, out)).unwrap_or_default();
+    let include = fields.get("include").map(|slot| exceptions::include(slot, &named, &linked, ids, out)).unwrap_or_default();
     let cases = cases(&swept, &devices, &include);
     check_models(&cases, around, out);
     check_builds(&cases, around, out);
@@ -92,18 +94,21 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         None => None,
     };
     let include: Vec<IndexMap<String, Vec<AxisValue>>> = include.iter().map(Included::fixed).collect();
-    let n_crossed = |groups: &[Vec<FoundAxis>], fixed: &IndexMap<String, Vec<AxisValue>>| {
-        let len = |group: &Vec<FoundAxis>| group.first().map_or(1, |found| fixed.get(&found.axis.name).unwrap_or(&found.axis.values).len() as u128);
-        let n_devices = fixed.get("device").map_or(devices.len(), Vec::len) as u128;
-        groups.iter().map(len).fold(n_devices, u128::saturating_mul)
-    };
-    let n_points = include.iter().map(|fixed| n_crossed(&swept.groups, fixed)).fold(n_crossed(&swept.groups, &IndexMap::new()), u128::saturating_add);
+    let n_points = include.iter().map(Some).chain([None]).map(|fixed| n_crossed(&swept, &devices, fixed)).fold(0, u128::saturating_add);
     let n_looks = (swept.axes().count() + exclude.len()) as u128;
     let line = (around.line_of)(node.span.start);
     let sweep = swept.groups.into_iter().map(|group| Linked { axes: group.into_iter().map(|found| found.axis).collect() }).collect();
     let block = backend.map(|backend| Block { line, devices, backend, sweep, when, exclude, include, settings: block_settings });
     let block = block.filter(|_| out.count() == faults_before);
     Some(FoundBlock { place: node.span, block, backend: backend_name, n_points, n_looks })
+}
+
+/// Points of a block, or of one map of its `include`.
+fn n_crossed(swept: &Swept, devices: &[String], fixed: Option<&IndexMap<String, Vec<AxisValue>>>) -> u128 {
+    let fixed = |name: &str| fixed.and_then(|fixed| fixed.get(name));
+    let n_devices = fixed("device").map_or(devices.len(), Vec::len) as u128;
+    let len = |group: &Vec<FoundAxis>| group.first().map_or(1, |found| fixed(&found.axis.name).unwrap_or(&found.axis.values).len() as u128);
+    swept.groups.iter().map(len).fold(n_devices, u128::saturating_mul)
 }
 
 /// The backend as the block or the command line says.
@@ -151,17 +156,7 @@ impl Swept {
     }
 }
 
-fn sweep(
-    fields: &Fields<'_>,
-    backend: Option<&'static str>,
-    level: &'static vocabulary::Level,
-    devices: &[String],
-    around: &Surroundings<'_>,
-    out: &mut Diagnostics,
-) -> Swept {
-    let model_ids: Vec<&str> = around.models.keys().copied().collect();
-    let build_ids = build_ids(devices, around);
-    let ids = Ids { models: (!around.unread.models).then_some(model_ids.as_slice()), builds: &build_ids };
+fn sweep(fields: &Fields<'_>, backend: Option<&'static str>, level: &'static Level, ids: Ids<'_>, out: &mut Diagnostics) -> Swept {
     let mut swept = Swept { groups: Vec::new(), unread: Vec::new() };
     for entry in fields.iter() {
         let (groups, unread) = match entry.key.text.as_str() {
@@ -179,8 +174,10 @@ fn sweep(
     let needs_model = backend.is_some_and(|backend| !["command", "membw"].contains(&backend));
     let has = |swept: &Swept, name: &str| swept.axes().any(|found| found.axis.name == name) || swept.unread.iter().any(|unread| unread == name);
     if needs_model && !has(&swept, "model") {
-        let hint =
-            if model_ids.is_empty() { "describe it under `models`, then name it here".to_owned() } else { format!("models: {}", listed(&model_ids)) };
+        let hint = match ids.models {
+            None | Some([]) => "describe it under `models`, then name it here".to_owned(),
+            Some(models) => format!("models: {}", listed(models)),
+        };
         fields.need("model", &format!("backend `{}`", backend.unwrap_or_default()), &hint, out);
     }
     if backend == Some("builtin") && !has(&swept, "threads") {
@@ -188,7 +185,7 @@ fn sweep(
         swept.groups.insert(after_model, vec![FoundAxis::implied("threads", AxisValue::Int(1), fields.place)]);
     }
     if !has(&swept, "build") {
-        implied_build(&mut swept, fields, backend, devices, around, out);
+        implied_build(&mut swept, fields, backend, ids.builds, out);
     }
     swept
 }
@@ -217,23 +214,13 @@ fn build_ids<'a>(devices: &[String], around: &'a Surroundings<'_>) -> Vec<&'a st
 }
 
 /// A block that says nothing of builds has the only one there is; with several it has to say which.
-fn implied_build(
-    swept: &mut Swept,
-    fields: &Fields<'_>,
-    backend: Option<&'static str>,
-    devices: &[String],
-    around: &Surroundings<'_>,
-    out: &mut Diagnostics,
-) {
-    let asks = |node: &Node| matches!(&node.kind, Kind::Scalar(scalar) if scalar.text.contains("{build"));
-    let argv = fields.get("argv").map(|slot| &slot.node.kind);
+fn implied_build(swept: &mut Swept, fields: &Fields<'_>, backend: Option<&'static str>, ids: &[&str], out: &mut Diagnostics) {
     let uses = match backend {
-        Some("command") => matches!(argv, Some(Kind::Seq(items)) if items.iter().any(asks)),
+        Some("command") => ["argv", "flags", "env", "zip"].iter().any(|key| fields.get(key).is_some_and(|slot| asks_for_build(slot.node))),
         Some("llama-bench" | "llama-server" | "onnx") => true,
         _ => false,
     };
-    let ids = build_ids(devices, around);
-    match ids.as_slice() {
+    match ids {
         [] => {}
         _ if !uses => {}
         [only] => swept.groups.push(vec![FoundAxis::implied("build", AxisValue::Text((*only).to_owned()), fields.place)]),
@@ -244,6 +231,14 @@ fn implied_build(
             // What its tools are can't be said.
             swept.unread.push("build".to_owned());
         }
+    }
+}
+
+fn asks_for_build(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Scalar(scalar) => scalar.text.contains("{build"),
+        Kind::Seq(items) => items.iter().any(asks_for_build),
+        Kind::Map(entries) => entries.iter().any(|entry| asks_for_build(&entry.value)),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{
     diagnose::{Diagnostic, Diagnostics, Span, listed, nearest, tick},
-    shape, units,
-    vocabulary::{self, Level},
+    level::Level,
+    shape, units, vocabulary,
     yaml::{Core, Entry, Kind, Node, Scalar},
 };
 use std::{collections::HashMap, hash::Hash, ops::RangeInclusive, time::Duration};

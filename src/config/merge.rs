@@ -3,8 +3,9 @@
 
 use super::{
     diagnose::{Diagnostics, Span, listed, nearest, tick},
+    level::Level,
     sources::Sources,
-    vocabulary::{self, ANY_BLOCK, DEFAULTS, Level},
+    vocabulary::{self, ANY_BLOCK, DEFAULTS},
     yaml::{self, Entry, Key, Kind, Node, Scalar},
 };
 

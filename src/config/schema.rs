@@ -1,8 +1,9 @@
 //! The campaign language as a JSON Schema: completion and checks in an editor, made from the same table as the decoders.
 
 use super::{
+    level::{Key, Level},
     shape::{Shape, Word},
-    vocabulary::{ANY_BLOCK, BACKENDS, Key, LEVELS, Level, TOP, is_axis},
+    vocabulary::{ANY_BLOCK, BACKENDS, LEVELS, TOP, is_axis},
 };
 use serde_json::{Map, Value, json};
 

@@ -4,7 +4,7 @@
 use super::{
     diagnose::{Diagnostics, listed},
     fields::Slot,
-    vocabulary::Level,
+    level::Level,
     yaml::Kind,
 };
 
