@@ -380,3 +380,29 @@ matrix:
     assert_eq!((labels(&plan), plan.dropped.len()), (vec!["a threads=1".to_owned(), "b threads=2".to_owned()], 2));
     assert!(config::parse(file, Path::new("/c/x.yaml")).is_ok());
 }
+
+#[test]
+fn a_secret_goes_wherever_a_variable_of_the_workload_is_given() {
+    let file = "devices: { here: { local: {}, env: { D: \"${secret:TOK}\" } } }
+defaults: { env: { F: \"x ${secret:TOKEN}\" } }
+matrix:
+  - devices: here
+    backend: command
+    argv: [x]
+    zip: [{ threads: [1, 2], env: { Z: [a, \"${secret:TOKEN}-${secret:TOK}\"] } }]
+    include: [{ threads: 3, env.Z: \"${secret:LATE}\" }]
+    env: { LITERAL: \"$${secret:TOK}\" }
+";
+    let variables = [("TOK", "first-value"), ("TOKEN", "first-value-and-more"), ("LATE", "another-value")];
+    let case = Case { variables: &variables, ..Case::of(file) };
+    let (campaign, plan) = (case.campaign(), case.plan());
+    assert_eq!(campaign.secrets.len(), 3);
+    let of = |index: usize, name: &str| plan.points[index].env[name].as_str();
+    assert_eq!((of(1, "D"), of(1, "F"), of(1, "Z")), ("${secret:TOK}", "x ${secret:TOKEN}", "${secret:TOKEN}-${secret:TOK}"));
+    assert_eq!(of(2, "Z"), "${secret:LATE}");
+    assert!(!format!("{plan:?}").contains("-value"));
+    for place in ["models: { env: { path: \"${secret:TOK}\" } }", "description: \"x\"\nx: \"${secret:TOK}\"", "use: \"${secret:TOK}\""] {
+        let errors = Case { variables: &variables, ..Case::of(&format!("{place}\n{}", one(""))) }.errors();
+        assert!(errors.contains("a secret in a place that everybody sees"), "{place}: {errors}");
+    }
+}
