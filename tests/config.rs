@@ -9,8 +9,14 @@ use std::{
 
 #[path = "config/expansion.rs"]
 mod expansion;
+#[path = "config/fuzz.rs"]
+mod fuzz;
 #[path = "config/language.rs"]
 mod language;
+#[path = "config/support.rs"]
+mod support;
+#[path = "config/traps.rs"]
+mod traps;
 #[path = "config/valid.rs"]
 mod valid;
 

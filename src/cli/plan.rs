@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Points listed one by one; `--json` has them all.
 const MOST_LINES: usize = 60;
 
+/// Of a point's label.
+const MOST_LETTERS: usize = 200;
+
 pub fn plan(args: &PlanArgs) -> u8 {
     let Draft { campaign, later } = match draft(&args.file, &args.set.set) {
         Ok(draft) => draft,
@@ -150,7 +153,7 @@ impl View<'_> {
             let point = &self.plan.points[*index];
             let states = diff::counts(self.jobs.iter().filter(|j| j.slot.point == *index));
             let states: Vec<String> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
-            text += &format!("  {} {}: {}\n", point.ids.device, plain(&point.label()), states.join(" · "));
+            text += &format!("  {} {}: {}\n", point.ids.device, short(point), states.join(" · "));
         }
         let orders: BTreeSet<&str> = points.iter().map(|&i| order(self.plan.points[i].settings.order)).collect();
         let chosen: Vec<&Point> = points.iter().map(|&i| &self.plan.points[i]).collect();
@@ -204,7 +207,7 @@ impl View<'_> {
                 Limit::Close(longest) => ("is less than twice what an earlier run took", longest),
             };
             let limit = duration(point.settings.timeout);
-            text += &format!("warning: {} {}: timeout {limit} {what} ({})\n", point.ids.device, plain(&point.label()), duration(longest));
+            text += &format!("warning: {} {}: timeout {limit} {what} ({})\n", point.ids.device, short(point), duration(longest));
         }
         text
     }
@@ -248,6 +251,13 @@ impl View<'_> {
         });
         format!("{document:#}\n")
     }
+}
+
+/// A point's label on one line; `--json` has long values whole.
+fn short(point: &Point) -> String {
+    let label = plain(&point.label());
+    let end = label.char_indices().nth(MOST_LETTERS).map_or(label.len(), |(end, _)| end);
+    if end < label.len() { format!("{}…", &label[..end]) } else { label }
 }
 
 fn estimate(times: Option<Times>) -> String {

@@ -54,7 +54,8 @@ impl Progress {
             }
             Event::DevicePlanned { device, states, to_run, reasons } => {
                 let states: Vec<String> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
-                self.talk(&format!("  {device}  {} · {} to run", states.join(" · "), count(*to_run, "job")));
+                let states = if states.is_empty() { "no points".to_owned() } else { states.join(" · ") };
+                self.talk(&format!("  {device}  {states} · {} to run", count(*to_run, "job")));
                 for (why, n) in reasons {
                     self.talk(&format!("        {}: {}", count(*n, "job"), plain(why)));
                 }

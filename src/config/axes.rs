@@ -1,14 +1,14 @@
-//! What a block sweeps: its axes with their values, the groups that turn together, and the points taken out or added.
+//! What a block sweeps: its axes with their values, and the groups that turn together.
 
 use super::{
     diagnose::{Diagnostics, Span, listed, nearest, tick},
     fields::{Slot, known_name, not_yet, report_repeats},
+    level::Level,
     model::{Axis, AxisValue},
     shape::{self, Shape, Word},
     units, vocabulary,
     yaml::{Core, Entry, Kind, Scalar},
 };
-use indexmap::IndexMap;
 
 /// An axis and where it stands.
 #[derive(Debug, Clone)]
@@ -17,20 +17,21 @@ pub struct FoundAxis {
     /// As long as `axis.values`.
     pub places: Vec<Span>,
     pub key: Span,
-    kind: AxisKind,
+    pub kind: AxisKind,
 }
 
 /// Names that values of some axes are taken from.
 #[derive(Debug, Clone, Copy)]
 pub struct Ids<'a> {
-    pub models: &'a [&'a str],
+    /// `None` = not known, and said elsewhere.
+    pub models: Option<&'a [&'a str]>,
     /// Of all devices of the block.
     pub builds: &'a [&'a str],
 }
 
 /// How the values of an axis are read.
 #[derive(Debug, Clone, Copy)]
-enum AxisKind {
+pub enum AxisKind {
     Model,
     Build,
     Cpus,
@@ -48,7 +49,10 @@ impl AxisKind {
     fn read(self, slot: Slot<'_>, ids: Ids<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
         let example = |low: i64| format!("{}: [{}, {}]", slot.name, low.max(1), low.max(1) * 2);
         match self {
-            AxisKind::Model => known_name(slot, "model", ids.models, "models", out).map(AxisValue::Text),
+            AxisKind::Model => match ids.models {
+                Some(models) => known_name(slot, "model", models, "models", out).map(AxisValue::Text),
+                None => slot.text(out).map(AxisValue::Text),
+            },
             AxisKind::Build => known_name(slot, "build", ids.builds, "builds", out).map(AxisValue::Text),
             AxisKind::Cpus => cpus(slot, out),
             AxisKind::Whole(low, high) => slot.whole(low..=high, &example(low), out).map(AxisValue::Int),
@@ -73,16 +77,16 @@ impl AxisKind {
 }
 
 impl FoundAxis {
-    /// An axis with one value that the file doesn't say.
+    /// An axis with one value that a block doesn't say.
     #[must_use]
-    pub fn implied(name: &str, value: AxisValue) -> FoundAxis {
+    pub fn implied(name: &str, value: AxisValue, block: Span) -> FoundAxis {
         let axis = Axis { name: name.to_owned(), swept: false, values: vec![value] };
-        FoundAxis { axis, places: vec![Span::default()], key: Span::default(), kind: AxisKind::Text }
+        FoundAxis { axis, places: vec![block], key: block, kind: AxisKind::Text }
     }
 }
 
 /// Reads each value of a slot; `None` unless every one can be read and none is there twice.
-fn axis(slot: Slot<'_>, kind: AxisKind, ids: Ids<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
+pub fn axis(slot: Slot<'_>, kind: AxisKind, ids: Ids<'_>, out: &mut Diagnostics) -> Option<FoundAxis> {
     let name = slot.name;
     let example = match name.split_once('.') {
         Some(("env", _)) => "env: { NAME: [a, b] }".to_owned(),
@@ -109,8 +113,14 @@ fn axis(slot: Slot<'_>, kind: AxisKind, ids: Ids<'_>, out: &mut Diagnostics) -> 
 
 /// A value that stands twice on an axis of its own.
 pub fn report_repeated_values(found: &FoundAxis, out: &mut Diagnostics) {
-    let texts: Vec<String> = found.axis.values.iter().map(AxisValue::to_string).collect();
-    report_repeats(&found.axis.name, texts.iter().map(String::as_str).zip(found.places.iter().copied()), out);
+    report_same(&found.axis.name, found.axis.values.iter().map(|value| vec![value]).zip(found.places.iter().copied()), out);
+}
+
+/// What stands twice with the same types: `1` isn't `"1"`.
+fn report_same<'v>(what: &str, values: impl Iterator<Item = (Vec<&'v AxisValue>, Span)>, out: &mut Diagnostics) {
+    let shown = |values: &[&AxisValue]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let keyed = values.map(|(values, place)| ((format!("{values:?}"), shown(&values)), place));
+    report_repeats(what, |(_, shown)| shown.clone(), keyed, out);
 }
 
 /// The axes of one entry of a block, or of a group of `zip`; and the names of those that cannot be read.
@@ -145,9 +155,6 @@ fn each(
     out: &mut Diagnostics,
 ) -> (Vec<FoundAxis>, Vec<String>) {
     let (mut axes, mut unread) = (Vec::new(), Vec::new());
-    if slot.node.is_null() {
-        return (axes, unread);
-    }
     for entry in slot.named_entries(example, out).unwrap_or_default() {
         match read(entry, ids, out) {
             Some(found) => axes.push(found),
@@ -201,7 +208,7 @@ fn flag_axis(entry: &Entry, ids: Ids<'_>, out: &mut Diagnostics) -> Option<Found
 }
 
 /// Text as written; `true` is the option alone, `false` none; a list is one option that is given several times.
-fn flag_value(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
+pub fn flag_value(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
     if let Kind::Seq(_) = slot.node.kind {
         let items = slot.list(&format!("{}: [[a, b]]", slot.name), out)?;
         let n_items = items.len();
@@ -215,7 +222,7 @@ fn flag_value(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
 }
 
 /// `0-3,6` in the order of the numbers, or `all`.
-fn cpus(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
+pub fn cpus(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
     let text = slot.text(out)?;
     if text == "all" {
         return Some(AxisValue::Text(text));
@@ -257,7 +264,7 @@ fn param_value(slot: Slot<'_>, out: &mut Diagnostics) -> Option<AxisValue> {
     value
 }
 
-fn typed(scalar: &Scalar) -> Option<AxisValue> {
+pub fn typed(scalar: &Scalar) -> Option<AxisValue> {
     match scalar.core() {
         Core::Bool(value) => Some(AxisValue::Bool(value)),
         Core::Int(value) => Some(AxisValue::Int(value)),
@@ -288,7 +295,7 @@ pub fn has_value(entry: &Entry, otherwise: &str, out: &mut Diagnostics) -> bool 
 }
 
 /// The groups of `zip`: each has the axes that turn together.
-pub fn zip(slot: Slot<'_>, level: &'static vocabulary::Level, ids: Ids<'_>, out: &mut Diagnostics) -> (Vec<Vec<FoundAxis>>, Vec<String>) {
+pub fn zip(slot: Slot<'_>, level: &'static Level, ids: Ids<'_>, out: &mut Diagnostics) -> (Vec<Vec<FoundAxis>>, Vec<String>) {
     const EXAMPLE: &str = "zip: [{ n_batch: [512, 256], n_ubatch: [128, 64] }]";
     let (mut groups, mut unread) = (Vec::new(), Vec::new());
     for item in slot.list(EXAMPLE, out).unwrap_or_default() {
@@ -342,145 +349,9 @@ pub fn zip(slot: Slot<'_>, level: &'static vocabulary::Level, ids: Ids<'_>, out:
         }
         // Linked, a value may come again beside others; all of them together may not.
         let n_values = group[0].axis.values.len();
-        let turns = (0..n_values).map(|i| group.iter().map(|found| found.axis.values[i].to_string()).collect::<Vec<_>>().join(", "));
-        let turns: Vec<String> = turns.collect();
-        report_repeats("zip", turns.iter().map(String::as_str).zip(group[0].places.iter().copied()), out);
+        let turns = (0..n_values).map(|i| group.iter().map(|found| &found.axis.values[i]).collect());
+        report_same("zip", turns.zip(group[0].places.iter().copied()), out);
         groups.push(group);
     }
     (groups, unread)
-}
-
-/// What `exclude` and `include` may name: axes of the block, and `device`.
-pub struct Named<'a> {
-    pub axes: Vec<&'a FoundAxis>,
-    /// Axes that are there, but have a fault.
-    pub unread: &'a [String],
-    pub devices: &'a [String],
-}
-
-impl Named<'_> {
-    fn axis(&self, name: &str) -> Option<&FoundAxis> {
-        self.axes.iter().find(|found| found.axis.name == name).copied()
-    }
-
-    fn report_unknown(&self, entry: &Entry, out: &mut Diagnostics) {
-        let name = entry.key.text.as_str();
-        // An axis with a fault of its own: what it has isn't known.
-        if self.unread.iter().any(|unread| unread == name) {
-            return;
-        }
-        let names = || self.axes.iter().map(|found| found.axis.name.as_str()).chain(["device"]);
-        let error = out.error(entry.key.span, format!("unknown axis {}", tick(name)));
-        if let Some(near) = nearest(name, names()) {
-            error.label(format!("did you mean `{near}`?"));
-        }
-        error.hint(format!("axes of this block: {}", listed(names())));
-    }
-}
-
-/// The maps of `exclude`, each key an axis or `device`, each value one that the axis has.
-pub fn exclude(slot: Slot<'_>, named: &Named<'_>, out: &mut Diagnostics) -> Vec<IndexMap<String, AxisValue>> {
-    const EXAMPLE: &str = "exclude: [{ threads: 1, device: here }]";
-    let mut excluded = Vec::new();
-    for item in slot.list(EXAMPLE, out).unwrap_or_default() {
-        let Kind::Map(entries) = &item.node.kind else {
-            item.mismatch("a list of maps", EXAMPLE, out);
-            continue;
-        };
-        if entries.is_empty() {
-            item.refuse("an `exclude` without conditions leaves nothing".to_owned(), format!("write it like `{EXAMPLE}`"), out);
-        }
-        let mut conditions = IndexMap::new();
-        for entry in entries {
-            let name = entry.key.text.as_str();
-            let values = match named.axis(name) {
-                Some(found) => found.axis.values.clone(),
-                None if name == "device" => named.devices.iter().map(|id| AxisValue::Text(id.clone())).collect(),
-                None => {
-                    named.report_unknown(entry, out);
-                    continue;
-                }
-            };
-            if let Some(value) = excluded_value(Slot::of(entry), &values, out) {
-                conditions.insert(name.to_owned(), value);
-            }
-        }
-        excluded.push(conditions);
-    }
-    excluded
-}
-
-/// A scalar that is one of the axis' values, with the type that it has there.
-fn excluded_value(slot: Slot<'_>, values: &[AxisValue], out: &mut Diagnostics) -> Option<AxisValue> {
-    let Some(scalar) = slot.node.scalar() else {
-        out.error(slot.place, format!("{} takes one value here", tick(slot.name)))
-            .label(format!("this is {}", slot.node.describe()))
-            .hint("write one map for each value");
-        return None;
-    };
-    let as_text = AxisValue::Text(scalar.text.clone());
-    // An axis of texts has them as written; elsewhere the type decides, so that "1" isn't 1.
-    let is_text = |value: &AxisValue| matches!(value, AxisValue::Text(_));
-    let as_written = values.iter().all(is_text) || slot.name.starts_with("flags.");
-    let value = if as_written { Some(as_text) } else { typed(scalar) };
-    let same = |known: &&AxisValue| match (&value, as_written) {
-        (Some(value), false) => *known == value,
-        (Some(value), true) => known.to_string() == value.to_string(),
-        (None, _) => false,
-    };
-    if let Some(found) = values.iter().find(same) {
-        return Some(found.clone());
-    }
-    let error = out.error(slot.place, format!("{} has no value {}", tick(slot.name), tick(&scalar.text)));
-    error.hint(format!("values of {}: {}", slot.name, listed(values.iter().map(AxisValue::to_string))));
-    None
-}
-
-/// The maps of `include`: each key an axis of the block or `device`, with a value or several that the axis need not have.
-/// `groups`: names of axes that are linked.
-pub fn include(
-    slot: Slot<'_>,
-    named: &Named<'_>,
-    groups: &[Vec<String>],
-    ids: Ids<'_>,
-    out: &mut Diagnostics,
-) -> Vec<IndexMap<String, Vec<AxisValue>>> {
-    const EXAMPLE: &str = "include: [{ threads: 3 }]";
-    let mut included = Vec::new();
-    for item in slot.list(EXAMPLE, out).unwrap_or_default() {
-        let Kind::Map(entries) = &item.node.kind else {
-            item.mismatch("a list of maps", EXAMPLE, out);
-            continue;
-        };
-        if entries.is_empty() {
-            item.refuse("an `include` without an axis adds nothing".to_owned(), format!("write it like `{EXAMPLE}`"), out);
-        }
-        let mut fixed: IndexMap<String, Vec<AxisValue>> = IndexMap::new();
-        for entry in entries {
-            let name = entry.key.text.as_str();
-            if name == "device" {
-                let devices: Vec<&str> = named.devices.iter().map(String::as_str).collect();
-                let items = Slot::of(entry).one_or_many("device: here", out).map(|found| found.0).unwrap_or_default();
-                let found = items.into_iter().filter_map(|item| known_name(item, "device", &devices, "devices", out)).map(AxisValue::Text);
-                fixed.insert(name.to_owned(), found.collect());
-            } else if let Some(axis_of) = named.axis(name) {
-                if let Some(found) = axis(Slot::named(&axis_of.axis.name, entry), axis_of.kind, ids, out) {
-                    report_repeated_values(&found, out);
-                    fixed.insert(name.to_owned(), found.axis.values);
-                }
-            } else {
-                named.report_unknown(entry, out);
-            }
-        }
-        for group in groups {
-            let (with, without): (Vec<&String>, Vec<&String>) = group.iter().partition(|name| fixed.contains_key(*name));
-            let differ = with.iter().any(|name| fixed[*name].len() != fixed[with[0]].len());
-            if !with.is_empty() && (!without.is_empty() || differ) {
-                let text = format!("{} turn together", listed(group.iter().map(|name| tick(name))));
-                out.error(item.place, text).hint("give all axes of a `zip` group a value, or as many values each, or none of them");
-            }
-        }
-        included.push(fixed);
-    }
-    included
 }

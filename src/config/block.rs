@@ -1,11 +1,13 @@
 //! One entry of `matrix`, with what it inherits.
 
 use super::{
-    axes::{self, FoundAxis, Ids, Named},
+    axes::{self, FoundAxis, Ids},
     command,
-    condition::{self, Condition, Known, Verdict},
+    condition::{self, Offered},
     diagnose::{Diagnostics, Span, listed, nearest, tick},
+    exceptions::{self, Included, Named},
     fields::{Fields, Slot, fields, known_name, not_yet, report_repeats},
+    level::Level,
     merge::{self, Assignment},
     model::{AxisValue, Backend, Block, Device, Dominance, Linked, Model, Settings},
     settings,
@@ -24,10 +26,18 @@ pub struct Surroundings<'a> {
     pub devices: IndexMap<&'a str, Option<Device>>,
     /// All models; `None` where one has a fault.
     pub models: IndexMap<&'a str, Option<Model>>,
+    pub unread: Unread,
     pub defaults: &'a [Entry],
     pub set: &'a [Assignment],
     /// 1-based line of a place in its own text.
     pub line_of: &'a dyn Fn(usize) -> usize,
+}
+
+/// Sections without an entry that can be read, which is said elsewhere: what names one isn't a fault of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread {
+    pub devices: bool,
+    pub models: bool,
 }
 
 /// A block as far as it can be understood.
@@ -38,6 +48,8 @@ pub struct FoundBlock {
     pub backend: Option<&'static str>,
     /// Points before `exclude` and `when`.
     pub n_points: u128,
+    /// Axes and maps of `exclude`.
+    pub n_looks: u128,
 }
 
 pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> Option<FoundBlock> {
@@ -54,37 +66,28 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     fields.need("backend", "a block", "say what executes it: `backend: builtin` or `backend: command`", out);
     let devices = devices(&fields, around, out);
     let mut block_settings = Settings::builtin_defaults(backend.unwrap_or("command"));
-    settings::apply(&mut block_settings, &fields, backend.unwrap_or("command"), out);
+    settings::apply(&mut block_settings, &fields, out);
 
-    let swept = sweep(&fields, backend, level, &devices, around, out);
-    check_models(&swept, &devices, around, out);
-    check_builds(&swept, &devices, around, out);
-    let names = names_of(&swept, fields.get("model").is_some(), &devices, around);
-    for found in swept.axes().filter(|found| found.axis.name.starts_with("env.") || found.axis.name.starts_with("flags.")) {
-        for (value, place) in found.axis.values.iter().zip(&found.places) {
-            let texts = if let AxisValue::List(texts) = value { texts.clone() } else { vec![value.to_string()] };
-            for text in texts {
-                template::decode(&text, *place, around.source, &names, out);
-            }
-        }
-    }
-    let named = Named { axes: swept.axes().collect(), unread: &swept.unread, devices: &devices };
-    let exclude = fields.get("exclude").map(|slot| axes::exclude(slot, &named, out)).unwrap_or_default();
     let model_ids: Vec<&str> = around.models.keys().copied().collect();
     let build_ids = build_ids(&devices, around);
-    let ids = Ids { models: &model_ids, builds: &build_ids };
+    let ids = Ids { models: (!around.unread.models).then_some(model_ids.as_slice()), builds: &build_ids };
+    let swept = sweep(&fields, backend, level, ids, out);
+    let named = Named { axes: swept.axes().collect(), unread: &swept.unread, devices: &devices };
+    let exclude = fields.get("exclude").map(|slot| exceptions::exclude(slot, &named, out)).unwrap_or_default();
     let linked: Vec<Vec<String>> =
         swept.groups.iter().filter(|group| group.len() > 1).map(|group| group.iter().map(|found| found.axis.name.clone()).collect()).collect();
-    let include = fields.get("include").map(|slot| axes::include(slot, &named, &linked, ids, out)).unwrap_or_default();
-    let when = fields.get("when").filter(|slot| !slot.node.is_null()).and_then(|slot| {
-        let axes: BTreeSet<String> = swept.axes().map(|found| found.axis.name.clone()).collect();
-        condition::condition(slot, &axes, &swept.unread, axes.contains("model"), out)
+    let include = fields.get("include").map(|slot| exceptions::include(slot, &named, &linked, ids, out)).unwrap_or_default();
+    let cases = cases(&swept, &devices, &include);
+    check_models(&cases, around, out);
+    check_builds(&cases, around, out);
+    let names = names_of(&swept, fields.get("model").is_some(), &cases, around);
+    check_texts(&swept, &include, &names, around, out);
+    let when = fields.get("when").and_then(|slot| {
+        let axes = swept.axes().map(|found| (found.axis.name.as_str(), found.axis.values.as_slice())).collect();
+        condition::condition(slot, &Offered { axes, unread: &swept.unread }, around.source, out)
     });
     if let Some(slot) = fields.get("dominance") {
         check_dominance(slot, &block_settings, &swept, out);
-    }
-    if let Some(condition) = &when {
-        try_condition(condition, &swept, out);
     }
     let backend_name = backend;
     let backend = match backend {
@@ -93,17 +96,22 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         Some(later) => Some(Backend::Later(later)),
         None => None,
     };
-    let n_crossed = |groups: &[Vec<FoundAxis>], fixed: &IndexMap<String, Vec<AxisValue>>| {
-        let len = |group: &Vec<FoundAxis>| group.first().map_or(1, |found| fixed.get(&found.axis.name).unwrap_or(&found.axis.values).len() as u128);
-        let n_devices = fixed.get("device").map_or(devices.len(), Vec::len) as u128;
-        groups.iter().map(len).fold(n_devices, u128::saturating_mul)
-    };
-    let n_points = include.iter().map(|fixed| n_crossed(&swept.groups, fixed)).fold(n_crossed(&swept.groups, &IndexMap::new()), u128::saturating_add);
+    let include: Vec<IndexMap<String, Vec<AxisValue>>> = include.iter().map(Included::fixed).collect();
+    let n_points = include.iter().map(Some).chain([None]).map(|fixed| n_crossed(&swept, &devices, fixed)).fold(0, u128::saturating_add);
+    let n_looks = (swept.axes().count() + exclude.len()) as u128;
     let line = (around.line_of)(node.span.start);
     let sweep = swept.groups.into_iter().map(|group| Linked { axes: group.into_iter().map(|found| found.axis).collect() }).collect();
     let block = backend.map(|backend| Block { line, devices, backend, sweep, when, exclude, include, settings: block_settings });
     let block = block.filter(|_| out.count() == faults_before);
-    Some(FoundBlock { place: node.span, block, backend: backend_name, n_points })
+    Some(FoundBlock { place: node.span, block, backend: backend_name, n_points, n_looks })
+}
+
+/// Points of a block, or of one map of its `include`.
+fn n_crossed(swept: &Swept, devices: &[String], fixed: Option<&IndexMap<String, Vec<AxisValue>>>) -> u128 {
+    let fixed = |name: &str| fixed.and_then(|fixed| fixed.get(name));
+    let n_devices = fixed("device").map_or(devices.len(), Vec::len) as u128;
+    let len = |group: &Vec<FoundAxis>| group.first().map_or(1, |found| fixed(&found.axis.name).unwrap_or(&found.axis.values).len() as u128);
+    swept.groups.iter().map(len).fold(n_devices, u128::saturating_mul)
 }
 
 /// The backend as the block or the command line says.
@@ -127,9 +135,13 @@ fn devices(fields: &Fields<'_>, around: &Surroundings<'_>, out: &mut Diagnostics
     let hint = format!("say where it runs: `devices: [{}]`", ids.first().unwrap_or(&"here"));
     let Some(slot) = fields.need("devices", "a block", &hint, out) else { return Vec::new() };
     let items = slot.one_or_many("devices: [here]", out).map(|found| found.0).unwrap_or_default();
-    let named: Vec<(String, Span)> =
-        items.into_iter().filter_map(|item| Some((known_name(item, "device", &ids, "devices", out)?, item.place))).collect();
-    report_repeats("devices", named.iter().map(|(id, place)| (id.as_str(), *place)), out);
+    let named: Vec<(String, Span)> = items
+        .into_iter()
+        .filter_map(|item| {
+            Some((if around.unread.devices { item.text(out)? } else { known_name(item, "device", &ids, "devices", out)? }, item.place))
+        })
+        .collect();
+    report_repeats("devices", Clone::clone, named.iter().cloned(), out);
     named.into_iter().map(|(id, _)| id).collect()
 }
 
@@ -147,21 +159,11 @@ impl Swept {
     }
 }
 
-fn sweep(
-    fields: &Fields<'_>,
-    backend: Option<&'static str>,
-    level: &'static vocabulary::Level,
-    devices: &[String],
-    around: &Surroundings<'_>,
-    out: &mut Diagnostics,
-) -> Swept {
-    let model_ids: Vec<&str> = around.models.keys().copied().collect();
-    let build_ids = build_ids(devices, around);
-    let ids = Ids { models: &model_ids, builds: &build_ids };
+fn sweep(fields: &Fields<'_>, backend: Option<&'static str>, level: &'static Level, ids: Ids<'_>, out: &mut Diagnostics) -> Swept {
     let mut swept = Swept { groups: Vec::new(), unread: Vec::new() };
     for entry in fields.iter() {
         let (groups, unread) = match entry.key.text.as_str() {
-            "zip" if !entry.value.is_null() => axes::zip(Slot::of(entry), level, ids, out),
+            "zip" => axes::zip(Slot::of(entry), level, ids, out),
             _ => {
                 let (found, unread) = axes::axes_of(entry, ids, out);
                 found.iter().for_each(|axis| axes::report_repeated_values(axis, out));
@@ -175,16 +177,18 @@ fn sweep(
     let needs_model = backend.is_some_and(|backend| !["command", "membw"].contains(&backend));
     let has = |swept: &Swept, name: &str| swept.axes().any(|found| found.axis.name == name) || swept.unread.iter().any(|unread| unread == name);
     if needs_model && !has(&swept, "model") {
-        let hint =
-            if model_ids.is_empty() { "describe it under `models`, then name it here".to_owned() } else { format!("models: {}", listed(&model_ids)) };
+        let hint = match ids.models {
+            None | Some([]) => "describe it under `models`, then name it here".to_owned(),
+            Some(models) => format!("models: {}", listed(models)),
+        };
         fields.need("model", &format!("backend `{}`", backend.unwrap_or_default()), &hint, out);
     }
     if backend == Some("builtin") && !has(&swept, "threads") {
         let after_model = swept.groups.iter().position(|group| group[0].axis.name == "model").map_or(0, |at| at + 1);
-        swept.groups.insert(after_model, vec![FoundAxis::implied("threads", AxisValue::Int(1))]);
+        swept.groups.insert(after_model, vec![FoundAxis::implied("threads", AxisValue::Int(1), fields.place)]);
     }
     if !has(&swept, "build") {
-        implied_build(&mut swept, fields, backend, devices, around, out);
+        implied_build(&mut swept, fields, backend, ids.builds, out);
     }
     swept
 }
@@ -213,81 +217,135 @@ fn build_ids<'a>(devices: &[String], around: &'a Surroundings<'_>) -> Vec<&'a st
 }
 
 /// A block that says nothing of builds has the only one there is; with several it has to say which.
-fn implied_build(
-    swept: &mut Swept,
-    fields: &Fields<'_>,
-    backend: Option<&'static str>,
-    devices: &[String],
-    around: &Surroundings<'_>,
-    out: &mut Diagnostics,
-) {
-    let asks = |node: &Node| matches!(&node.kind, Kind::Scalar(scalar) if scalar.text.contains("{build"));
-    let argv = fields.get("argv").map(|slot| &slot.node.kind);
+fn implied_build(swept: &mut Swept, fields: &Fields<'_>, backend: Option<&'static str>, ids: &[&str], out: &mut Diagnostics) {
     let uses = match backend {
-        Some("command") => matches!(argv, Some(Kind::Seq(items)) if items.iter().any(asks)),
+        Some("command") => ["argv", "flags", "env", "zip"].iter().any(|key| fields.get(key).is_some_and(|slot| asks_for_build(slot.node))),
         Some("llama-bench" | "llama-server" | "onnx") => true,
         _ => false,
     };
-    let ids = build_ids(devices, around);
-    match ids.as_slice() {
+    match ids {
         [] => {}
         _ if !uses => {}
-        [only] => swept.groups.push(vec![FoundAxis::implied("build", AxisValue::Text((*only).to_owned()))]),
+        [only] => swept.groups.push(vec![FoundAxis::implied("build", AxisValue::Text((*only).to_owned()), fields.place)]),
         several => {
             out.error(fields.place, "a block that doesn't say which build")
                 .label(format!("its devices have {}", listed(several.iter().map(|id| tick(id)))))
                 .hint(format!("compare them with `build: [{}]`, or name one", listed(several)));
+            // What its tools are can't be said.
+            swept.unread.push("build".to_owned());
         }
     }
 }
 
-fn models_of(swept: &Swept) -> impl Iterator<Item = (&str, Span)> {
-    values_of(swept, "model")
-}
-
-fn values_of<'a>(swept: &'a Swept, axis: &str) -> impl Iterator<Item = (&'a str, Span)> {
-    let axis = swept.axes().find(|found| found.axis.name == axis);
-    axis.into_iter().flat_map(|found| found.axis.values.iter().zip(&found.places)).filter_map(|(value, place)| match value {
-        AxisValue::Text(id) => Some((id.as_str(), *place)),
-        _ => None,
-    })
-}
-
-/// Every model of the block has a path on every device of the block.
-fn check_models(swept: &Swept, devices: &[String], around: &Surroundings<'_>, out: &mut Diagnostics) {
-    for (id, place) in models_of(swept) {
-        let Some(Some(model)) = around.models.get(id) else { continue };
-        let without: Vec<&String> = devices.iter().filter(|device| model.path.is_none() && !model.paths.contains_key(*device)).collect();
-        if !without.is_empty() {
-            let text = format!("model {} has no path on {}", tick(id), listed(without.iter().map(|id| tick(id))));
-            out.error(place, text).hint("add `path` to the model for every other device, or the device to its `paths`");
-        }
+fn asks_for_build(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Scalar(scalar) => scalar.text.contains("{build"),
+        Kind::Seq(items) => items.iter().any(asks_for_build),
+        Kind::Map(entries) => entries.iter().any(|entry| asks_for_build(&entry.value)),
     }
 }
 
-/// Every build of the block is there on every device of the block.
-fn check_builds(swept: &Swept, devices: &[String], around: &Surroundings<'_>, out: &mut Diagnostics) {
-    for (id, place) in values_of(swept, "build") {
-        for device in devices.iter().filter_map(|id| around.devices.get(id.as_str())?.as_ref()) {
-            if !device.builds.contains_key(id) {
-                out.error(place, format!("device {} has no build {}", tick(&device.id), tick(id)))
-                    .hint(format!("add it to `builds` of the device, or make a block of its own for {}", tick(&device.id)));
+/// What is turned through together: the block as it stands, or as one map of `include` changes it.
+struct Case<'a> {
+    devices: &'a [String],
+    axes: Vec<&'a FoundAxis>,
+}
+
+impl<'a> Case<'a> {
+    /// The texts of an axis, with their places.
+    fn texts(&self, axis: &str) -> impl Iterator<Item = (&'a str, Span)> + use<'a> {
+        let axis = self.axes.iter().find(|found| found.axis.name == axis).copied();
+        axis.into_iter().flat_map(|found| found.axis.values.iter().zip(&found.places)).filter_map(|(value, place)| match value {
+            AxisValue::Text(id) => Some((id.as_str(), *place)),
+            _ => None,
+        })
+    }
+}
+
+fn cases<'a>(swept: &'a Swept, devices: &'a [String], include: &'a [Included]) -> Vec<Case<'a>> {
+    let whole = Case { devices, axes: swept.axes().collect() };
+    let changed = include.iter().map(|included| {
+        let own = swept.axes().filter(|found| !included.axes.iter().any(|changed| changed.axis.name == found.axis.name));
+        Case { devices: included.devices.as_deref().unwrap_or(devices), axes: included.axes.iter().chain(own).collect() }
+    });
+    std::iter::once(whole).chain(changed).collect()
+}
+
+/// Every model of the block has a path on every device that it runs on.
+fn check_models(cases: &[Case<'_>], around: &Surroundings<'_>, out: &mut Diagnostics) {
+    for case in cases {
+        for (id, place) in case.texts("model") {
+            let Some(Some(model)) = around.models.get(id) else { continue };
+            // Said there.
+            if model.path.is_none() && model.paths.is_empty() {
+                continue;
+            }
+            let without: Vec<&String> = case.devices.iter().filter(|device| model.path.is_none() && !model.paths.contains_key(*device)).collect();
+            if !without.is_empty() {
+                let text = format!("model {} has no path on {}", tick(id), listed(without.iter().map(|id| tick(id))));
+                out.error(place, text).hint("add `path` to the model for every other device, or the device to its `paths`");
             }
         }
     }
 }
 
-fn names_of(swept: &Swept, has_model: bool, devices: &[String], around: &Surroundings<'_>) -> Names {
+/// Every build of the block is there on every device that it runs on.
+fn check_builds(cases: &[Case<'_>], around: &Surroundings<'_>, out: &mut Diagnostics) {
+    for case in cases {
+        for (id, place) in case.texts("build") {
+            for device in case.devices.iter().filter_map(|id| around.devices.get(id.as_str())?.as_ref()) {
+                if !device.builds.contains_key(id) {
+                    out.error(place, format!("device {} has no build {}", tick(&device.id), tick(id)))
+                        .hint(format!("add it to `builds` of the device, or make a block of its own for {}", tick(&device.id)));
+                }
+            }
+        }
+    }
+}
+
+/// Values of variables and options are templates.
+fn check_texts(swept: &Swept, include: &[Included], names: &Names, around: &Surroundings<'_>, out: &mut Diagnostics) {
+    let all = swept.axes().chain(include.iter().flat_map(|included| &included.axes));
+    for found in all.filter(|found| found.axis.name.starts_with("env.") || found.axis.name.starts_with("flags.")) {
+        for (value, place) in found.axis.values.iter().zip(&found.places) {
+            let texts = if let AxisValue::List(texts) = value { texts.clone() } else { vec![value.to_string()] };
+            for text in texts {
+                template::decode(&text, *place, around.source, names, out);
+            }
+        }
+    }
+}
+
+fn names_of(swept: &Swept, has_model: bool, cases: &[Case<'_>], around: &Surroundings<'_>) -> Names {
     let own = swept.axes().map(|found| &found.axis.name).chain(&swept.unread);
     let own = own.filter(|name| *name != "model" && !name.starts_with("env.") && !name.starts_with("flags.")).cloned();
     let has_model = has_model || swept.axes().any(|found| found.axis.name == "model");
-    let unquantized = models_of(swept)
-        .filter(|(id, _)| around.models.get(id).is_some_and(|model| model.as_ref().is_some_and(|model| model.quantization.is_none())));
-    // A tool that every build of the block has on every device.
-    let devices: Vec<&Device> = devices.iter().filter_map(|id| around.devices.get(id.as_str())?.as_ref()).collect();
-    let builds: Vec<_> = values_of(swept, "build").flat_map(|(id, _)| devices.iter().filter_map(move |device| device.builds.get(id))).collect();
-    let tools = builds.first().map(|build| build.keys().filter(|tool| builds.iter().all(|build| build.contains_key(*tool))).cloned().collect());
-    Names::of_block(own, has_model, unquantized.map(|(id, _)| id.to_owned()).collect(), &tools.unwrap_or_else(Vec::new))
+    let mut unquantized: Vec<String> = Vec::new();
+    // build → its tools, on each of its devices.
+    let mut builds: Vec<(&str, &IndexMap<String, String>)> = Vec::new();
+    for case in cases {
+        let lacks = |id: &str| around.models.get(id).is_some_and(|model| model.as_ref().is_some_and(|model| model.quantization.is_none()));
+        for (id, _) in case.texts("model").filter(|(id, _)| lacks(id)) {
+            if !unquantized.iter().any(|known| known == id) {
+                unquantized.push(id.to_owned());
+            }
+        }
+        for (id, _) in case.texts("build") {
+            let devices = case.devices.iter().filter_map(|device| around.devices.get(device.as_str())?.as_ref());
+            builds.extend(devices.filter_map(|device| Some((id, device.builds.get(id)?))));
+        }
+    }
+    // tool → builds without it.
+    let mut tools: IndexMap<String, Vec<String>> = IndexMap::new();
+    for tool in builds.iter().flat_map(|(_, tools)| tools.keys()) {
+        let without: BTreeSet<&str> = builds.iter().filter(|(_, tools)| !tools.contains_key(tool)).map(|(id, _)| *id).collect();
+        tools.insert(tool.clone(), without.into_iter().map(str::to_owned).collect());
+    }
+    Names::of_block(
+        own,
+        template::Model { has_model, unquantized },
+        template::Build { tools, unread: swept.unread.iter().any(|name| name == "build") },
+    )
 }
 
 /// What is larger can be said of numbers.
@@ -311,19 +369,5 @@ fn check_dominance(slot: Slot<'_>, settings: &Settings, swept: &Swept, out: &mut
                 .hint("`dominance` skips larger values, and texts are none");
         }
         Some(_) => {}
-    }
-}
-
-/// Asks a condition about a point of the block and a device that could be, so that its faults show before anything runs.
-fn try_condition(condition: &Condition, swept: &Swept, out: &mut Diagnostics) {
-    let known = |name: &str| match name {
-        "device.id" | "device.arch" | "model.id" | "model.path" => Known::Value(AxisValue::Text(String::new())),
-        "device.logical_cpus" | "device.physical_cores" | "device.ram_bytes" | "model.bytes" => Known::Value(AxisValue::Int(1)),
-        "device.effective_cpus" => Known::Value(AxisValue::Float(1.0)),
-        _ if name.starts_with("model.") => Known::Value(AxisValue::Text(String::new())),
-        _ => swept.axes().find(|found| found.axis.name == name).map_or(Known::Nothing, |found| Known::Value(found.axis.values[0].clone())),
-    };
-    if let Err(why) = condition.evaluate(known).map(|verdict| verdict == Verdict::Keep) {
-        condition::report(condition, &why, out);
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     Outside,
     axes::{Ids, axes_of, has_value, variable_name},
-    block::{FoundBlock, Surroundings, block},
-    diagnose::{Diagnostics, tick},
+    block::{FoundBlock, Surroundings, Unread, block},
+    diagnose::{Diagnostics, Span, tick},
     fields::{Fields, Slot, fields},
     merge,
     model::{Campaign, Device, Local, Model, Settings, Template, Transport},
@@ -21,6 +21,12 @@ use std::path::Path;
 
 /// Points of a whole file, before `exclude`.
 const MAX_POINTS: u128 = 1_000_000;
+
+/// Of all points of a block, their axes and maps of `exclude`.
+const MAX_LOOKS: u128 = 100_000_000;
+
+/// Values that blocks take from `defaults`, in all.
+const MAX_INHERITED: usize = 2_000_000;
 
 /// What a campaign is made of besides its own file.
 pub struct Parts<'a> {
@@ -40,11 +46,12 @@ pub fn campaign(root: &Node, parts: Parts<'_>, out: &mut Diagnostics) -> Option<
     let mut entries = without_notes(entries);
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let dir = absolute.parent().unwrap_or(&absolute).to_owned();
-    let used = used::read(&entries, &dir, outside, sources, out);
-    let assignments = merge::assignments(outside.set, sources, out);
     let mut secrets = variables::replace(&mut entries, outside.variable, out);
+    let used = used::read(&entries, &dir, outside, sources, out);
     let mut all_used = used.entries;
     secrets.extend(variables::replace(&mut all_used, outside.variable, out));
+    let mut assignments = merge::assignments(outside.set, sources, out);
+    secrets.extend(variables::replace_set(&mut assignments, outside.variable, out));
 
     let fields = fields(&entries, root.span, &TOP, out);
     let name = name(&fields, file, out);
@@ -61,21 +68,22 @@ pub fn campaign(root: &Node, parts: Parts<'_>, out: &mut Diagnostics) -> Option<
     let devices: IndexMap<&str, Option<Device>> = device_entries.iter().map(|entry| (entry.key.text.as_str(), device(entry, source, out))).collect();
     let models: IndexMap<&str, Option<Model>> = model_entries.iter().map(|entry| (entry.key.text.as_str(), model(entry, &device_ids, out))).collect();
 
-    let defaults = fields.get("defaults").filter(|slot| !slot.node.is_null());
+    let defaults = fields.get("defaults");
     let default_fields = defaults.and_then(|slot| slot.fields(&vocabulary::DEFAULTS, "defaults: { repetitions: 4 }", out));
     let default_entries = match defaults.map(|slot| &slot.node.kind) {
         Some(Kind::Map(entries)) => entries.as_slice(),
         _ => &[],
     };
     let line_of = |offset: usize| sources.line(offset);
-    let around = Surroundings { source, devices, models, defaults: default_entries, set: &assignments, line_of: &line_of };
+    let unread = Unread { devices: devices.is_empty(), models: fields.is_meant("models") || used_fields.is_meant("models") };
+    let around = Surroundings { source, devices, models, unread, defaults: default_entries, set: &assignments, line_of: &line_of };
     let found = matrix(&fields, &around, out);
     check_size(&found, out);
     // Also what every block says otherwise, and what no block takes.
     if let Some(fields) = &default_fields {
-        settings::apply(&mut Settings::builtin_defaults("builtin"), fields, "builtin", out);
+        settings::apply(&mut Settings::builtin_defaults("builtin"), fields, out);
         for entry in fields.iter() {
-            axes_of(entry, Ids { models: &[], builds: &[] }, out);
+            axes_of(entry, Ids { models: None, builds: &[] }, out);
         }
     }
     if fields.get("matrix").is_some() && found.iter().all(|found| found.backend.is_some()) && !found.is_empty() {
@@ -167,14 +175,17 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
     let id = entry.key.text.clone();
     let slot = Slot::of(entry);
     let fields = slot.fields(&vocabulary::DEVICE, &format!("{id}: {{ local: {{}} }}"), out)?;
-    let later = ["ssh", "pod"].into_iter().find(|key| fields.later.iter().any(|entry| entry.key.text == *key));
-    let transport = match (fields.get("local"), later) {
-        (Some(slot), Some(later)) => {
-            out.error(slot.key, format!("device {} has two transports", tick(&id))).hint(format!("remove `local` or `{later}`"));
-            Transport::Local(Local::default())
-        }
-        (Some(slot), None) => Transport::Local(local(slot, out)),
-        (None, Some(later)) => Transport::Later(later),
+    let local_slot = fields.get("local");
+    let later: Vec<(&str, Span)> =
+        ["ssh", "pod"].into_iter().filter_map(|name| Some((name, fields.later.iter().find(|entry| entry.key.text == name)?.key.span))).collect();
+    let all: Vec<(&str, Span)> = local_slot.iter().map(|slot| ("local", slot.key)).chain(later.iter().copied()).collect();
+    if let [(first, place), (second, _), ..] = all[..] {
+        out.error(place, format!("device {} has two transports", tick(&id))).hint(format!("remove `{first}` or `{second}`"));
+    }
+    let transport = match (local_slot, later.first()) {
+        (Some(slot), _) => Transport::Local(local(slot, out)),
+        (None, Some((name, _))) => Transport::Later(name),
+        (None, None) if ["local", "ssh", "pod"].iter().any(|key| fields.is_meant(key)) => Transport::Local(Local::default()),
         (None, None) => {
             out.error(entry.key.span, format!("device {} without a transport", tick(&id)))
                 .hint(format!("say how it is reached: `{id}: {{ local: {{}} }}` is this machine"));
@@ -270,7 +281,10 @@ fn model(entry: &Entry, device_ids: &[&str], out: &mut Diagnostics) -> Option<Mo
             paths.extend(Slot::of(entry).some_text(out).map(|path| (entry.key.text.clone(), path)));
         }
     }
-    if fields.get("path").is_none() && fields.get("paths").is_none_or(|slot| matches!(&slot.node.kind, Kind::Map(entries) if entries.is_empty())) {
+    if !fields.is_meant("path")
+        && fields.get("path").is_none()
+        && fields.get("paths").is_none_or(|slot| matches!(&slot.node.kind, Kind::Map(entries) if entries.is_empty()))
+    {
         out.error(entry.key.span, format!("model {} without a path", tick(&id)))
             .hint(format!("write `{id}: {{ path: models/{id}.onnx }}`, or `paths` with a path for each device"));
     }
@@ -299,10 +313,24 @@ fn matrix(fields: &Fields<'_>, around: &Surroundings<'_>, out: &mut Diagnostics)
     let hint = "list what is run: `matrix: [{ devices: [here], backend: builtin, model: digits }]`";
     let Some(slot) = fields.need("matrix", "a campaign", hint, out) else { return Vec::new() };
     let blocks = slot.list("matrix: [{ devices: [here], backend: builtin, model: digits }]", out).unwrap_or_default();
+    let inherited: usize = around.defaults.iter().map(|entry| entry.value.weight()).sum();
+    if inherited.saturating_mul(blocks.len()) > MAX_INHERITED {
+        slot.refuse(
+            format!("{} blocks that each inherit {inherited} values", blocks.len()),
+            "write what differs as an axis of one block, or fewer `defaults`",
+            out,
+        );
+        return Vec::new();
+    }
     blocks.into_iter().filter_map(|item| block(item.node, around, out)).collect()
 }
 
+/// How often one point is looked at: for each of its axes, and for each map of `exclude`.
 fn check_size(found: &[FoundBlock], out: &mut Diagnostics) {
+    for block in found.iter().filter(|block| block.n_points <= MAX_POINTS && block.n_points.saturating_mul(block.n_looks) > MAX_LOOKS) {
+        let text = format!("{} points with {} axes and maps of `exclude` are too many", block.n_points, block.n_looks);
+        out.error(block.place, text).hint("sweep fewer axes at once, or write `exclude` as a condition: `when: not (…)`");
+    }
     let n_points = found.iter().fold(0, |sum: u128, block| sum.saturating_add(block.n_points));
     let Some(largest) = found.iter().max_by_key(|block| block.n_points).filter(|_| n_points > MAX_POINTS) else { return };
     let error = out.error(largest.place, format!("the matrix has {n_points} points, and at most {MAX_POINTS} are possible"));
@@ -316,14 +344,14 @@ fn forget_unused(devices: &[&Entry], models: &[&Entry], found: &[FoundBlock], ou
     let Some(blocks) = found.iter().map(|found| found.block.as_ref()).collect::<Option<Vec<_>>>() else { return };
     for entry in devices {
         if !blocks.iter().any(|block| block.devices.contains(&entry.key.text)) {
-            out.forget_later(entry.value.span);
+            out.forget_unused(entry.value.span);
         }
     }
     let models_of =
         |block: &&super::model::Block| block.axes().filter(|axis| axis.name == "model").flat_map(|axis| axis.values.clone()).collect::<Vec<_>>();
     for entry in models {
         if !blocks.iter().any(|block| models_of(block).iter().any(|id| id.to_string() == entry.key.text)) {
-            out.forget_later(entry.value.span);
+            out.forget_unused(entry.value.span);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::sources::Sources;
 use indexmap::IndexMap;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
-use std::{collections::HashSet, fmt, fmt::Write as _};
+use std::{cell::Cell, collections::HashSet, fmt, fmt::Write as _};
 
 /// Columns that a report is wrapped at where nobody says otherwise.
 const WIDTH: usize = 100;
@@ -13,6 +13,12 @@ const SHOWN: usize = 200;
 
 /// What a remark about later builds ends with.
 pub(super) const NOT_YET: &str = " is not in this build yet";
+
+/// Bytes of a line that is shown whole.
+const LONGEST_LINE: usize = 400;
+
+/// Bytes in front of and behind a place in a longer one.
+const AROUND: usize = 60;
 
 /// In front of a hint.
 const HINT: &str = "  hint: ";
@@ -52,11 +58,13 @@ pub struct Diagnostic {
     conclusive: bool,
     /// About something that this build only knows by name: it stops a run, and not the plan.
     pub later: bool,
+    /// About what a device or model that no block names may lack.
+    only_if_used: bool,
 }
 
 impl Diagnostic {
     fn new(severity: Severity, message: String) -> Diagnostic {
-        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false, later: false }
+        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false, later: false, only_if_used: false }
     }
 
     /// Says something at the place itself.
@@ -88,6 +96,11 @@ impl Diagnostic {
         self
     }
 
+    pub fn only_if_used(&mut self) -> &mut Diagnostic {
+        self.only_if_used = true;
+        self
+    }
+
     fn place(&self) -> Option<Span> {
         self.labels.first().map(|label| label.0)
     }
@@ -97,6 +110,8 @@ impl Diagnostic {
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     found: Vec<Diagnostic>,
+    /// How many are counted, and how many of these are errors: all but the last, which may still be changed.
+    counted: Cell<(usize, usize)>,
 }
 
 impl Diagnostics {
@@ -130,16 +145,25 @@ impl Diagnostics {
         self.found.extend(moved);
     }
 
-    /// Drops what was said about later builds inside of a place.
-    pub fn forget_later(&mut self, inside: Span) {
+    /// Drops what was said about later builds, and about variables that aren't set, inside of a place.
+    pub fn forget_unused(&mut self, inside: Span) {
         let is_inside = |d: &Diagnostic| d.place().is_some_and(|place| place.start >= inside.start && place.end <= inside.end);
-        self.found.retain(|d| !(d.later && is_inside(d)));
+        let without_value: HashSet<Span> = self.found.iter().filter(|d| d.only_if_used && is_inside(d)).filter_map(Diagnostic::place).collect();
+        self.counted.set((0, 0));
+        self.found.retain(|d| !(is_inside(d) && (d.later || d.place().is_some_and(|place| without_value.contains(&place)))));
     }
 
     /// Errors so far, without those about later builds.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.found.iter().filter(|d| d.severity == Severity::Error && !d.later).count()
+        let is_error = |d: &Diagnostic| d.severity == Severity::Error && !d.later;
+        let (mut n_counted, mut n_errors) = self.counted.get();
+        while n_counted + 1 < self.found.len() {
+            n_errors += usize::from(is_error(&self.found[n_counted]));
+            n_counted += 1;
+        }
+        self.counted.set((n_counted, n_errors));
+        n_errors + self.found[n_counted..].iter().filter(|d| is_error(d)).count()
     }
 
     #[must_use]
@@ -181,8 +205,9 @@ impl ConfigErrors {
     /// [`render`](Self::render) for a terminal of that many columns.
     #[must_use]
     pub fn render_at(&self, width: usize, color: bool) -> String {
+        let sources = self.sources.printable();
         let shown = self.diagnostics.iter().take(SHOWN);
-        let mut text = shown.map(|d| render_one(d, &self.sources, width, color)).collect::<Vec<_>>().join("\n");
+        let mut text = shown.map(|d| render_one(d, &sources, width, color)).collect::<Vec<_>>().join("\n");
         let n_errors = self.diagnostics.len();
         let (file, ..) = self.sources.around(0);
         if n_errors > SHOWN {
@@ -228,10 +253,15 @@ impl fmt::Debug for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// A remark that stops nothing, as text without colour.
+/// Remarks that stop nothing, as texts without colour.
 #[must_use]
-pub fn render_warning(warning: &Diagnostic, sources: &Sources) -> String {
-    render_one(warning, sources, WIDTH, false)
+pub fn render_warnings(warnings: &[Diagnostic], sources: &Sources) -> Vec<String> {
+    let sources = sources.printable();
+    let mut texts: Vec<String> = warnings.iter().take(SHOWN).map(|warning| render_one(warning, &sources, WIDTH, false)).collect();
+    if warnings.len() > SHOWN {
+        texts.push(format!("{} more warnings\n", warnings.len() - SHOWN));
+    }
+    texts
 }
 
 fn render_one(diagnostic: &Diagnostic, sources: &Sources, width: usize, color: bool) -> String {
@@ -266,13 +296,14 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// One snippet for each file that the labels are in.
+/// One snippet for each file that the labels are in, and for labels that are far from each other.
 fn render_snippets(diagnostic: &Diagnostic, sources: &Sources, width: usize, color: bool) -> String {
     let mut snippets: Vec<(usize, Vec<(Span, &str)>)> = Vec::new();
     for (span, text) in &diagnostic.labels {
         let start = sources.around(span.start).1;
         let local = Span { start: span.start.saturating_sub(start), end: span.end.saturating_sub(start) };
-        match snippets.iter_mut().find(|(of, _)| *of == start) {
+        let beside = |labels: &[(Span, &str)]| labels.iter().all(|(other, _)| other.start.abs_diff(local.start) <= LONGEST_LINE);
+        match snippets.iter_mut().find(|(of, labels)| *of == start && beside(labels)) {
             Some((_, labels)) => labels.push((local, text)),
             None => snippets.push((start, vec![(local, text)])),
         }
@@ -286,13 +317,12 @@ fn render_snippets(diagnostic: &Diagnostic, sources: &Sources, width: usize, col
 
 /// The lines that the labels are on, with the labels. miette always puts a headline first: it is given an empty one, and that line is dropped.
 fn render_snippet(labels: &[(Span, &str)], file: &str, source: &str, width: usize, color: bool) -> String {
-    let source: String = source.chars().map(printable).collect();
     let labels = labels.iter().enumerate().map(|(index, (span, text))| {
-        let span = within_its_line(*span, &source);
+        let span = within_its_line(*span, source);
         let text = (!text.is_empty()).then(|| (*text).to_owned());
         if index == 0 { LabeledSpan::new_primary_with_span(text, span) } else { LabeledSpan::new_with_span(text, span) }
     });
-    let snippet = Snippet { labels: labels.collect(), lines: Lines { name: file.to_owned(), text: source.clone() } };
+    let snippet = Snippet { labels: labels.collect(), lines: Lines { name: file.to_owned(), text: source } };
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let mut text = String::new();
     let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(0);
@@ -302,35 +332,35 @@ fn render_snippet(labels: &[(Span, &str)], file: &str, source: &str, width: usiz
     text.lines().skip(1).fold(String::new(), |all, line| all + line.trim_end() + "\n")
 }
 
-/// Control characters of a file stay out of the terminal. Same length in bytes, so that offsets hold.
-fn printable(c: char) -> char {
-    if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') { '?' } else { c }
-}
-
-/// What spans lines is marked on its first one, without the blanks at its end.
+/// What spans lines is marked on its first one, without the blanks at its end, and not for longer than a line is shown.
 fn within_its_line(span: Span, source: &str) -> SourceSpan {
     let start = span.start.min(source.len());
     let end = span.end.clamp(start, source.len());
     let marked = source.get(start..end).unwrap_or_default();
     let marked = marked.split(['\n', '\r']).next().unwrap_or_default().trim_end();
-    SourceSpan::new(start.into(), marked.len())
+    SourceSpan::new(start.into(), floor(marked, LONGEST_LINE))
+}
+
+/// The largest place in a text that is not behind `at` and between two characters.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 #[derive(Debug)]
-struct Snippet {
+struct Snippet<'s> {
     labels: Vec<LabeledSpan>,
-    lines: Lines,
+    lines: Lines<'s>,
 }
 
-impl fmt::Display for Snippet {
+impl fmt::Display for Snippet<'_> {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }
 }
 
-impl std::error::Error for Snippet {}
+impl std::error::Error for Snippet<'_> {}
 
-impl miette::Diagnostic for Snippet {
+impl miette::Diagnostic for Snippet<'_> {
     fn source_code(&self) -> Option<&dyn SourceCode> {
         Some(&self.lines)
     }
@@ -340,22 +370,26 @@ impl miette::Diagnostic for Snippet {
     }
 }
 
-/// Whole lines around a span, columns counted in characters. (miette's own sources cut the line at the span when asked for no context.)
+/// Whole lines around a span, a long one cut, columns counted in characters. (miette's own sources cut every line at the span when asked
+/// for no context.)
 #[derive(Debug)]
-struct Lines {
+struct Lines<'s> {
     name: String,
-    text: String,
+    text: &'s str,
 }
 
-impl SourceCode for Lines {
+impl SourceCode for Lines<'_> {
     fn read_span<'a>(&'a self, span: &SourceSpan, _: usize, _: usize) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let text = &self.text;
+        let text = self.text;
         let (before, after) = (text.get(..span.offset()), text.get(span.offset() + span.len()..));
         let (Some(before), Some(after)) = (before, after) else { return Err(MietteError::OutOfBounds) };
-        let start = before.rfind('\n').map_or(0, |at| at + 1);
-        let end = after.find('\n').map_or(text.len(), |at| span.offset() + span.len() + at + 1);
-        let line = before.matches('\n').count();
-        let column = text[start..span.offset()].chars().count();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let behind = after.find('\n').map_or(after.len(), |at| at + 1);
+        let is_long = before.len() - line_start + span.len() + behind > LONGEST_LINE;
+        let start = if is_long { line_start.max(floor(text, span.offset().saturating_sub(AROUND))) } else { line_start };
+        let end = span.offset() + span.len() + if is_long { behind.min(floor(after, AROUND)) } else { behind };
+        let line = before.bytes().filter(|b| *b == b'\n').count();
+        let column = text[line_start..span.offset()].chars().count();
         let n_lines = text[start..end].lines().count();
         let data = &text.as_bytes()[start..end];
         Ok(Box::new(MietteSpanContents::new_named(self.name.clone(), data, (start, end - start).into(), line, column, n_lines)))

@@ -1,12 +1,12 @@
 //! Reading maps and scalars of the tree: each getter gives the value, or leaves an error and gives nothing.
 
 use super::{
-    diagnose::{Diagnostics, NOT_YET, Span, listed, nearest, tick},
-    shape, units,
-    vocabulary::{self, Level},
+    diagnose::{Diagnostic, Diagnostics, NOT_YET, Span, listed, nearest, tick},
+    level::Level,
+    shape, units, vocabulary,
     yaml::{Core, Entry, Kind, Node, Scalar},
 };
-use std::{ops::RangeInclusive, time::Duration};
+use std::{collections::HashMap, hash::Hash, ops::RangeInclusive, time::Duration};
 
 /// A value together with how to speak of it.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,11 @@ impl<'a> Slot<'a> {
 
     /// The value isn't of the kind that is taken here.
     pub fn mismatch(self, takes: &str, example: &str, out: &mut Diagnostics) {
-        let name = tick(self.name);
-        out.error(self.place, format!("{name} takes {takes}")).label(self.label()).hint(format!("write it like `{example}`"));
+        self.no_kind(takes, out).hint(format!("write it like `{example}`"));
+    }
+
+    fn no_kind<'o>(self, takes: &str, out: &'o mut Diagnostics) -> &'o mut Diagnostic {
+        out.error(self.place, format!("{} takes {takes}", tick(self.name))).label(self.label())
     }
 
     fn label(self) -> String {
@@ -82,7 +85,10 @@ impl<'a> Slot<'a> {
             Some(Core::Int(value)) => value,
             Some(Core::Unfit) => i64::MAX,
             _ => {
-                self.mismatch("a whole number", &self.as_decimal().unwrap_or_else(|| example.to_owned()), out);
+                match self.as_decimal() {
+                    Some(value) => _ = self.no_kind("a whole number", out).hint(format!("write `{value}`")),
+                    None => self.mismatch("a whole number", example, out),
+                }
                 return None;
             }
         };
@@ -94,18 +100,21 @@ impl<'a> Slot<'a> {
         Some(value)
     }
 
-    /// A number in a form that YAML 1.2 has as text, in the form that it has as a number.
-    fn as_decimal(self) -> Option<String> {
-        let text = self.node.scalar().filter(|scalar| !scalar.quoted)?.text.as_str();
+    /// A whole number that is written as something else: with quotes, with an exponent, or in a form that YAML 1.2 has as text.
+    fn as_decimal(self) -> Option<i64> {
+        let text = self.node.scalar()?.text.as_str();
         let plain = text.replace('_', "");
-        let value = match (text.get(..2), plain.get(2..)) {
-            (Some("0o"), Some(digits)) => i64::from_str_radix(digits, 8).ok()?,
-            (Some("0x"), Some(digits)) => i64::from_str_radix(digits, 16).ok()?,
-            (Some("0b"), Some(digits)) => i64::from_str_radix(digits, 2).ok()?,
-            _ if text.contains('_') => plain.parse().ok()?,
-            _ => return None,
-        };
-        Some(format!("{}: {value}", self.name))
+        match (text.get(..2), plain.get(2..)) {
+            (Some("0o"), Some(digits)) => i64::from_str_radix(digits, 8).ok(),
+            (Some("0x"), Some(digits)) => i64::from_str_radix(digits, 16).ok(),
+            (Some("0b"), Some(digits)) => i64::from_str_radix(digits, 2).ok(),
+            _ => plain.parse().ok().or_else(|| {
+                let value: f64 = plain.parse().ok()?;
+                #[expect(clippy::cast_possible_truncation, reason = "a whole number of a size that is exact")]
+                let whole = (value.fract() == 0.0 && value.abs() < 1e15).then_some(value as i64);
+                whole
+            }),
+        }
     }
 
     pub fn count(self, at_least: u32, at_most: u32, out: &mut Diagnostics) -> Option<u32> {
@@ -191,7 +200,7 @@ impl<'a> Slot<'a> {
             not_yet(self.place, &tick(&format!("{}: {}", self.name, scalar.text)), &format!("choices in this build: {}", words()), out);
             return None;
         }
-        let error = out.error(self.place, format!("unknown {} {}", self.name, tick(&scalar.text)));
+        let error = out.error(self.place, format!("unknown value {} of {}", tick(&scalar.text), tick(self.name)));
         if let Some(near) = nearest(&scalar.text, choices.iter().map(|choice| choice.0)) {
             error.label(format!("did you mean `{near}`?"));
         }
@@ -239,7 +248,7 @@ impl<'a> Slot<'a> {
     pub fn fields(self, level: &'static Level, example: &str, out: &mut Diagnostics) -> Option<Fields<'a>> {
         match &self.node.kind {
             Kind::Map(entries) => Some(fields(entries, self.place, level, out)),
-            Kind::Scalar(_) if self.node.is_null() => Some(Fields { place: self.place, known: Vec::new(), later: Vec::new() }),
+            Kind::Scalar(_) if self.node.is_null() => Some(Fields { place: self.place, known: Vec::new(), later: Vec::new(), meant: Vec::new() }),
             _ => {
                 self.mismatch("a map", example, out);
                 None
@@ -260,6 +269,8 @@ pub struct Fields<'a> {
     known: Vec<&'a Entry>,
     /// Keys that this build knows by name only.
     pub later: Vec<&'a Entry>,
+    /// Keys that unknown ones are probably meant to be.
+    meant: Vec<&'static str>,
 }
 
 impl<'a> Fields<'a> {
@@ -285,10 +296,16 @@ impl<'a> Fields<'a> {
         self.known.iter().copied()
     }
 
+    /// Is it there under a name that is nearly its own? Then that is the fault.
+    #[must_use]
+    pub fn is_meant(&self, key: &str) -> bool {
+        self.meant.contains(&key)
+    }
+
     /// The entry of a key that must be there.
     pub fn need(&self, key: &str, of: &str, hint: &str, out: &mut Diagnostics) -> Option<Slot<'a>> {
         let found = self.get(key);
-        if found.is_none() {
+        if found.is_none() && !self.is_meant(key) {
             out.error(self.place, format!("{of} without {}", tick(key))).hint(hint);
         }
         found
@@ -297,7 +314,7 @@ impl<'a> Fields<'a> {
 
 /// Sorts a map's keys into known, not yet, misplaced and unknown.
 pub fn fields<'a>(entries: &'a [Entry], place: Span, level: &'static Level, out: &mut Diagnostics) -> Fields<'a> {
-    let mut found = Fields { place, known: Vec::new(), later: Vec::new() };
+    let mut found = Fields { place, known: Vec::new(), later: Vec::new(), meant: Vec::new() };
     let all = || format!("keys of {}: {}", level.what, listed(level.names()));
     for entry in entries {
         let name = entry.key.text.as_str();
@@ -305,8 +322,11 @@ pub fn fields<'a>(entries: &'a [Entry], place: Span, level: &'static Level, out:
             Some(key) if !key.is_on(level.backend) => {
                 let backends = key.on.iter().map(|backend| format!("`{backend}`")).collect::<Vec<_>>().join(", ");
                 let error = out.error(entry.key.span, format!("{} has no meaning here", tick(name)));
-                error.label(format!("this is for backend {backends}")).hint(all());
+                error.label(format!("this is for backend {backends}"));
+                error.hint("remove it, or move it to a block with that backend; `isotherm reference campaign` has the keys of each");
             }
+            // What has no value is as if it weren't there.
+            Some(key) if entry.value.is_null() && !key.required && !key.bare => {}
             Some(key) if key.built => found.known.push(entry),
             Some(key) => {
                 found.later.push(entry);
@@ -318,6 +338,7 @@ pub fn fields<'a>(entries: &'a [Entry], place: Span, level: &'static Level, out:
                 let error = out.error(entry.key.span, format!("unknown key {}", tick(name)));
                 if let Some(near) = nearest(name, level.keys.iter().filter(|key| key.is_on(level.backend)).map(|key| key.name)) {
                     error.label(format!("did you mean `{near}`?"));
+                    found.meant.push(near);
                 } else if let Some(home) = vocabulary::home_of(name) {
                     error.label(format!("this belongs to {home}"));
                 }
@@ -333,15 +354,15 @@ pub fn not_yet(place: Span, what: &str, hint: &str, out: &mut Diagnostics) {
     out.error(place, format!("{what}{NOT_YET}")).hint(hint).later();
 }
 
-/// The first of two items that are the same, for each that comes again.
-pub fn report_repeats<'s>(what: &str, items: impl IntoIterator<Item = (&'s str, Span)>, out: &mut Diagnostics) {
-    let mut first = std::collections::HashMap::new();
-    for (text, span) in items {
-        if let Some(earlier) = first.get(text) {
-            let message = format!("{} is there twice in {}", tick(text), tick(what));
+/// The first of two items that are the same, for each that comes again. `shown`: an item in a message.
+pub fn report_repeats<T: Eq + Hash>(what: &str, shown: impl Fn(&T) -> String, items: impl IntoIterator<Item = (T, Span)>, out: &mut Diagnostics) {
+    let mut first: HashMap<T, Span> = HashMap::new();
+    for (item, span) in items {
+        if let Some(earlier) = first.get(&item) {
+            let message = format!("{} is there twice in {}", tick(&shown(&item)), tick(what));
             out.error(span, message).label("again here").also(*earlier, "first here").hint("remove one of them");
         } else {
-            first.insert(text, span);
+            first.insert(item, span);
         }
     }
 }

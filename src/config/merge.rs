@@ -3,8 +3,9 @@
 
 use super::{
     diagnose::{Diagnostics, Span, listed, nearest, tick},
+    level::Level,
     sources::Sources,
-    vocabulary::{self, ANY_BLOCK, DEFAULTS, Level},
+    vocabulary::{self, ANY_BLOCK, DEFAULTS},
     yaml::{self, Entry, Key, Kind, Node, Scalar},
 };
 
@@ -30,7 +31,9 @@ fn assignment(text: &str, sources: &mut Sources, out: &mut Diagnostics) -> Optio
     };
     let mut path = Vec::new();
     let mut start = base;
-    for key in keys.split('.') {
+    // The name of an option may have dots of its own.
+    let n_keys = if keys.starts_with("flags.") { 2 } else { usize::MAX };
+    for key in keys.splitn(n_keys, '.') {
         path.push(Key { text: key.to_owned(), span: Span { start, end: start + key.len() } });
         start += key.len() + 1;
     }
@@ -44,10 +47,11 @@ fn assignment(text: &str, sources: &mut Sources, out: &mut Diagnostics) -> Optio
         return None;
     }
     let at = base + keys.len() + 1;
-    let value = if value.trim().is_empty() {
-        Node { span: Span { start: at, end: at + value.len() }, kind: Kind::Scalar(Scalar { text: String::new(), quoted: false }) }
-    } else {
-        yaml::read(value, at, out)?
+    let before = out.count();
+    let nothing = || Node { span: Span { start: at, end: at + value.len() }, kind: Kind::Scalar(Scalar { text: String::new(), quoted: false }) };
+    let value = match yaml::read(value, at, out) {
+        None if out.count() == before => nothing(),
+        found => found?,
     };
     Some(Assignment { path, value })
 }

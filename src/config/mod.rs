@@ -9,7 +9,10 @@ mod campaign;
 mod command;
 mod condition;
 mod diagnose;
+mod exceptions;
+mod expression;
 mod fields;
+mod level;
 mod merge;
 pub mod model;
 mod reference;
@@ -24,9 +27,10 @@ mod variables;
 mod vocabulary;
 mod yaml;
 
-pub use condition::{Condition, Known, Verdict};
+pub use condition::{Condition, Verdict};
 pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
+pub use expression::Known;
 pub use model::Campaign;
 pub use reference::campaign_reference;
 pub use schema::campaign_schema;
@@ -35,15 +39,20 @@ pub use template::TemplateFault;
 pub use units::{cpu_list, safe_name};
 
 use diagnose::Diagnostics;
-use std::{fs::File, io::Read as _, path::Path};
+use rustix::fs::{Mode, OFlags};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
-/// A campaign is written by hand: what is larger is some other file.
+/// A campaign is written by hand, and so is what it uses: what is larger is some other file.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// What a campaign takes from outside of its file.
 pub struct Outside<'a> {
     /// Reads a file that `use` names.
-    pub read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// A variable of the environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// `--set`s: `KEY=VALUE`.
@@ -84,20 +93,22 @@ pub fn load(path: &Path, set: &[String]) -> Result<Campaign, ConfigErrors> {
 /// # Errors
 /// As [`load`], without the last.
 pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    let read = contents(path);
     let mut out = Diagnostics::default();
     let errors =
         |out: Diagnostics, source: &str| ConfigErrors { sources: Sources::of(&path.display().to_string(), source), diagnostics: out.finish().0 };
-    if let Err(error) = read {
-        let hint = match error.kind() {
-            std::io::ErrorKind::NotFound => "check the path; campaign files usually lie in `configs/`; `isotherm init` writes a first one",
-            std::io::ErrorKind::IsADirectory => "name the campaign file; for results there are `isotherm report` and `isotherm status`",
-            _ => "check the path and its permissions",
-        };
-        out.file_error(format!("cannot read {}: {}", path.display(), plain(&error))).hint(hint);
-        return Err(errors(out, ""));
-    }
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => "check the path; campaign files usually lie in `configs/`; `isotherm init` writes a first one",
+                io::ErrorKind::IsADirectory => "name the campaign file; for results there are `isotherm report` and `isotherm status`",
+                _ => "check the path and its permissions",
+            };
+            out.file_error(format!("cannot read {}: {}", path.display(), plain(&error))).hint(hint);
+            return Err(errors(out, ""));
+        }
+    };
     if bytes.len() as u64 > MAX_BYTES {
         out.file_error(format!("{} has more than {} MiB", path.display(), MAX_BYTES >> 20))
             .hint("a campaign file is text written by hand: check the path");
@@ -115,13 +126,8 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
             return Err(errors(out, &source));
         }
     };
-    let read = |path: &Path| {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
     let variable = |name: &str| std::env::var(name).ok();
-    let outside = Outside { read: &read, variable: &variable, set, dir: path.parent() };
+    let outside = Outside { read: &contents, variable: &variable, set, dir: path.parent() };
     let mut draft = understand(&source, path, &outside)?;
     // As the agent names files: with links resolved.
     let dir = std::fs::canonicalize(&draft.campaign.dir);
@@ -138,7 +144,7 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
 /// # Errors
 /// All that is wrong with it, and what this build cannot do.
 pub fn parse(source: &str, file: &Path) -> Result<Campaign, ConfigErrors> {
-    let read = |_: &Path| Err(std::io::Error::from(std::io::ErrorKind::NotFound));
+    let read = |_: &Path| Err(io::Error::from(io::ErrorKind::NotFound));
     understand(source, file, &Outside { read: &read, variable: &|_| None, set: &[], dir: None })?.runnable()
 }
 
@@ -151,14 +157,14 @@ pub fn understand(source: &str, file: &Path, outside: &Outside<'_>) -> Result<Dr
     let text = source.strip_prefix('\u{feff}').unwrap_or(source);
     let mut out = Diagnostics::default();
     let mut sources = Sources::of(&file.display().to_string(), text);
-    let campaign =
-        yaml::read(text, 0, &mut out).and_then(|root| campaign::campaign(&root, campaign::Parts { file, sources: &mut sources, outside }, &mut out));
+    let campaign = yaml::read_file(text, 0, "a campaign has at least `devices` and `matrix`", &mut out)
+        .and_then(|root| campaign::campaign(&root, campaign::Parts { file, sources: &mut sources, outside }, &mut out));
     let has_errors = out.has_errors();
     let (found, warnings) = out.finish();
     match campaign {
         Some(mut campaign) if !has_errors => {
             campaign.source = source.to_owned();
-            campaign.warnings = warnings.iter().map(|warning| diagnose::render_warning(warning, &sources)).collect();
+            campaign.warnings = diagnose::render_warnings(&warnings, &sources);
             let later = (!found.is_empty()).then_some(ConfigErrors { sources, diagnostics: found });
             Ok(Draft { campaign, later })
         }
@@ -166,8 +172,20 @@ pub fn understand(source: &str, file: &Path, outside: &Outside<'_>) -> Result<Dr
     }
 }
 
+/// A file up to one byte beyond its limit. Only a regular one: a FIFO would be waited for.
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?);
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The system's words without its number.
-fn plain(error: &std::io::Error) -> String {
+fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

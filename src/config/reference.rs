@@ -2,7 +2,8 @@
 
 use super::{
     condition::{DEVICE_NAMES, MODEL_NAMES},
-    vocabulary::{BACKENDS, Key, LEVELS, Level},
+    level::Key,
+    vocabulary::{BACKENDS, LEVELS},
 };
 use std::fmt::Write as _;
 
@@ -26,7 +27,7 @@ pub fn campaign_reference() -> String {
         let rule = if with_backends { "---|" } else { "" };
         let _ = write!(page, "| key | value | built-in |{backends} |\n|---|---|---|{rule}---|\n");
         for key in level.keys {
-            row(&mut page, level, key, with_backends);
+            row(&mut page, key, with_backends);
         }
     }
     page += "\n## Names in `when`\n\n\
@@ -37,7 +38,7 @@ pub fn campaign_reference() -> String {
     page
 }
 
-fn row(page: &mut String, _: &Level, key: &Key, with_backends: bool) {
+fn row(page: &mut String, key: &Key, with_backends: bool) {
     let default = match key.default {
         "" if key.required => "required".to_owned(),
         "" => String::new(),

@@ -11,29 +11,25 @@ use super::{
 /// A repetition count from which the meaning is probably another one.
 const MANY_REPETITIONS: u32 = 20;
 
-/// Overlays what a block says, with what it inherits. `null` goes back to the built-in value, and a value with an error leaves what was
-/// there.
-pub fn apply(settings: &mut Settings, fields: &Fields<'_>, backend: &str, out: &mut Diagnostics) {
-    let builtin = Settings::builtin_defaults(backend);
+/// Overlays what a block says, with what it inherits. A value with an error leaves what was there.
+pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics) {
     for entry in fields.iter() {
         let slot = Slot::of(entry);
-        let reset = slot.node.is_null();
         match slot.name {
             "repetitions" => {
-                set(&mut settings.repetitions, builtin.repetitions, reset, || slot.count(1, 10_000, out));
-                if !reset && settings.repetitions >= MANY_REPETITIONS {
+                set(&mut settings.repetitions, slot.count(1, 10_000, out));
+                if settings.repetitions >= MANY_REPETITIONS {
                     let warning = out.warning(slot.place, format!("{} repetitions of every point", settings.repetitions));
                     warning.label("each repetition is a fresh process; did you mean `iterations`?");
                     warning.hint("`iterations` repeats inside a process of `builtin`; a command needs an option of its own");
                 }
             }
             "timeout" => {
-                set(&mut settings.timeout, builtin.timeout, reset, || slot.duration(out));
+                set(&mut settings.timeout, slot.duration(out));
                 if settings.timeout.is_zero() {
                     slot.refuse("`timeout` is zero".to_owned(), "write how long a run may take, like `timeout: 1h`", out);
                 }
             }
-            "prepare" if reset => settings.settle = builtin.settle,
             "prepare" => {
                 let inner = slot.fields(&vocabulary::PREPARE, "prepare: { settle: 10s }", out);
                 if let Some(settle) = inner.and_then(|inner| inner.get("settle")) {
@@ -43,35 +39,32 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, backend: &str, out: &
                             shape::check(settle, &key.shape, out);
                         }
                     } else {
-                        set(&mut settings.settle, builtin.settle, settle.node.is_null(), || settle.duration(out));
+                        set(&mut settings.settle, settle.duration(out));
                     }
                 }
             }
-            "measure" if reset => settings.sample_hz = builtin.sample_hz,
             "measure" => {
                 let inner = slot.fields(&vocabulary::MEASURE, "measure: { sample_hz: 10 }", out);
                 if let Some(rate) = inner.and_then(|inner| inner.get("sample_hz")) {
-                    set(&mut settings.sample_hz, builtin.sample_hz, rate.node.is_null(), || rate.number_within(0.0, 100.0, out));
+                    set(&mut settings.sample_hz, rate.number_within(0.0, 100.0, out));
                 }
             }
             "order" => {
                 let orders = [("interleaved", Order::Interleaved), ("sequential", Order::Sequential)];
-                set(&mut settings.order, builtin.order, reset, || slot.choice(&orders, &["shuffled"], out));
+                set(&mut settings.order, slot.choice(&orders, &["shuffled"], out));
             }
-            "dominance" => set(&mut settings.dominance, None, reset, || dominance(slot, out).map(Some)),
-            "warmup" => set(&mut settings.warmup, builtin.warmup, reset, || slot.count(0, 1_000_000, out)),
-            "rounds" => set(&mut settings.rounds, builtin.rounds, reset, || slot.count(1, 1_000_000, out)),
-            "iterations" => set(&mut settings.iterations, builtin.iterations, reset, || slot.count(1, 1_000_000, out)),
-            "cooldown" => set(&mut settings.cooldown, builtin.cooldown, reset, || slot.duration(out)),
+            "dominance" => set(&mut settings.dominance, dominance(slot, out).map(Some)),
+            "warmup" => set(&mut settings.warmup, slot.count(0, 1_000_000, out)),
+            "rounds" => set(&mut settings.rounds, slot.count(1, 1_000_000, out)),
+            "iterations" => set(&mut settings.iterations, slot.count(1, 1_000_000, out)),
+            "cooldown" => set(&mut settings.cooldown, slot.duration(out)),
             _ => {}
         }
     }
 }
 
-fn set<T>(setting: &mut T, builtin: T, reset: bool, read: impl FnOnce() -> Option<T>) {
-    if reset {
-        *setting = builtin;
-    } else if let Some(value) = read() {
+fn set<T>(setting: &mut T, value: Option<T>) {
+    if let Some(value) = value {
         *setting = value;
     }
 }

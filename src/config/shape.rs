@@ -4,7 +4,7 @@
 use super::{
     diagnose::{Diagnostics, listed},
     fields::Slot,
-    vocabulary::Level,
+    level::Level,
     yaml::Kind,
 };
 
@@ -13,6 +13,8 @@ use super::{
 pub enum Shape {
     /// Any scalar, as written.
     Text,
+    /// Text of a form that a decoder of its own checks: how it is spoken of, and a pattern for the schema.
+    Form(&'static str, &'static str),
     Bool,
     /// Inclusive bounds.
     Whole(i64, i64),
@@ -62,6 +64,7 @@ impl Shape {
     pub fn told(&self) -> String {
         match self {
             Shape::Text => "text".into(),
+            Shape::Form(told, _) => (*told).into(),
             Shape::Bool => "true or false".into(),
             Shape::Whole(low, i64::MAX) => format!("whole number, at least {low}"),
             Shape::Whole(low, high) => format!("whole number, {low} to {high}"),
@@ -92,7 +95,7 @@ pub fn check(slot: Slot<'_>, shape: &'static Shape, out: &mut Diagnostics) {
         return;
     }
     match shape {
-        Shape::Text => _ = slot.text(out),
+        Shape::Text | Shape::Form(..) => _ = slot.text(out),
         Shape::Bool => _ = slot.boolean(out),
         Shape::Whole(low, high) => _ = slot.whole(*low..=*high, &format!("{}: {}", slot.name, (*low).max(1)), out),
         Shape::Number(low, high) => _ = slot.number_within(*low, *high, out),
@@ -148,7 +151,8 @@ fn check_level(slot: Slot<'_>, level: &'static Level, out: &mut Diagnostics) {
             check(Slot::of(entry), &key.shape, out);
         }
     }
-    let missing: Vec<&str> = level.keys.iter().filter(|key| key.required && fields.get(key.name).is_none()).map(|key| key.name).collect();
+    let missing: Vec<&str> =
+        level.keys.iter().filter(|key| key.required && fields.get(key.name).is_none() && !fields.is_meant(key.name)).map(|key| key.name).collect();
     if !missing.is_empty() {
         let names = listed(missing.iter().map(|name| format!("`{name}`")));
         out.error(slot.place, format!("{} without {names}", level.what)).hint(format!("keys of {}: {}", level.what, listed(level.names())));

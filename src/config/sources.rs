@@ -6,6 +6,8 @@
 pub struct Sources {
     text: String,
     parts: Vec<Part>,
+    /// Where lines begin in all of them, ascending.
+    lines: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -30,8 +32,17 @@ impl Sources {
         }
         let start = self.text.len();
         self.text.push_str(text);
+        self.lines.push(start);
+        self.lines.extend(text.match_indices('\n').map(|(at, _)| start + at + 1));
         self.parts.push(Part { name: name.to_owned(), start, end: self.text.len() });
         start
+    }
+
+    /// The same with control characters left out of the terminal. Same length in bytes, so that offsets hold.
+    #[must_use]
+    pub fn printable(&self) -> Sources {
+        let shown = |c: char| if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') { '?' } else { c };
+        Sources { text: self.text.chars().map(shown).collect(), parts: self.parts.clone(), lines: self.lines.clone() }
     }
 
     /// All of it; spans are offsets into this.
@@ -50,8 +61,9 @@ impl Sources {
     /// Line of an offset in its own text, from 1.
     #[must_use]
     pub fn line(&self, offset: usize) -> usize {
-        let (_, start, text) = self.around(offset);
-        text.get(..offset.saturating_sub(start)).map_or(0, |before| before.matches('\n').count()) + 1
+        let start = self.around(offset).1;
+        let before = |at: usize| self.lines.partition_point(|line| *line <= at);
+        (before(offset) + 1).saturating_sub(before(start)).max(1)
     }
 }
 

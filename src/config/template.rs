@@ -4,6 +4,7 @@ use super::{
     diagnose::{Diagnostics, Span, listed, nearest, tick},
     model::{Template, TemplatePart},
 };
+use indexmap::IndexMap;
 
 /// In front of the name of a secret; it stays in the text.
 const SECRET: &str = "${secret:";
@@ -96,28 +97,43 @@ const MODEL_NAMES: [&str; 3] = ["model.path", "model.id", "model.quantization"];
 #[derive(Debug, Clone)]
 pub struct Names {
     available: Vec<String>,
-    /// Whether the block has a model.
-    model: bool,
-    /// Models of the block without a quantization.
-    unquantized: Vec<String>,
+    model: Model,
+    build: Build,
+}
+
+/// What is known of a block's models.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    pub has_model: bool,
+    /// Those without a quantization.
+    pub unquantized: Vec<String>,
+}
+
+/// What is known of a block's builds.
+#[derive(Debug, Clone, Default)]
+pub struct Build {
+    /// tool → builds without it.
+    pub tools: IndexMap<String, Vec<String>>,
+    /// Which builds there are has a fault of its own.
+    pub unread: bool,
 }
 
 impl Names {
     /// Where nothing is known but the device.
     #[must_use]
     pub fn of_device() -> Names {
-        Names { available: vec!["device.id".to_owned()], model: false, unquantized: Vec::new() }
+        Names::of_block([], Model::default(), Build::default())
     }
 
     #[must_use]
-    pub fn of_block(axes: impl IntoIterator<Item = String>, model: bool, unquantized: Vec<String>, tools: &[String]) -> Names {
+    pub fn of_block(axes: impl IntoIterator<Item = String>, model: Model, build: Build) -> Names {
         let mut available: Vec<String> = axes.into_iter().collect();
-        available.extend(tools.iter().map(|tool| format!("build.{tool}")));
-        if model {
+        available.extend(build.tools.iter().filter(|(_, without)| without.is_empty()).map(|(tool, _)| format!("build.{tool}")));
+        if model.has_model {
             available.extend(MODEL_NAMES.map(str::to_owned));
         }
         available.push("device.id".to_owned());
-        Names { available, model, unquantized }
+        Names { available, model, build }
     }
 }
 
@@ -133,8 +149,8 @@ pub fn decode(text: &str, span: Span, source: &str, names: &Names, out: &mut Dia
     let mut all_known = true;
     for name in template.names() {
         if names.available.iter().any(|available| available == name) {
-            if name == "model.quantization" && !names.unquantized.is_empty() {
-                let models = listed(names.unquantized.iter().map(|id| tick(id)));
+            if name == "model.quantization" && !names.model.unquantized.is_empty() {
+                let models = listed(names.model.unquantized.iter().map(|id| tick(id)));
                 out.error(located(span, source, name), "`{model.quantization}` has no value at every point")
                     .hint(format!("declare `quantization` for {models}"));
                 all_known = false;
@@ -143,7 +159,17 @@ pub fn decode(text: &str, span: Span, source: &str, names: &Names, out: &mut Dia
         }
         all_known = false;
         let place = located(span, source, name);
-        if MODEL_NAMES.contains(&name) && !names.model {
+        let tool = name.strip_prefix("build.");
+        if tool.is_some() && names.build.unread {
+            continue;
+        }
+        if let Some(without) = tool.and_then(|tool| names.build.tools.get(tool)) {
+            let builds = listed(without.iter().map(|id| tick(id)));
+            out.error(place, format!("{} has no value at every point", tick(&format!("{{{name}}}"))))
+                .hint(format!("add the tool to `builds` of the devices: it is missing in {builds}"));
+            continue;
+        }
+        if MODEL_NAMES.contains(&name) && !names.model.has_model {
             let text = format!("`{{{name}}}` in a place without a model");
             out.error(place, text).hint("add `model` to the block, or take the placeholder out; a device's own `env` knows only `{device.id}`");
             continue;

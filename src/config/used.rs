@@ -1,7 +1,7 @@
 //! `use`: files with devices and models that several campaigns share.
 
 use super::{
-    Outside,
+    MAX_BYTES, Outside,
     diagnose::{Diagnostics, Span, tick},
     fields::Slot,
     plain,
@@ -9,9 +9,6 @@ use super::{
     yaml::{self, Entry, Kind},
 };
 use std::path::Path;
-
-/// A file that others use is as large as a campaign at most.
-const MAX_BYTES: usize = 4 << 20;
 
 /// What the used files say.
 #[derive(Debug, Default)]
@@ -39,22 +36,24 @@ pub fn read(entries: &[Entry], dir: &Path, outside: &Outside<'_>, sources: &mut 
         seen.push((name.clone(), item.place));
         let path = dir.join(&name);
         let text = match (outside.read)(&path) {
-            Ok(bytes) if bytes.len() > MAX_BYTES => Err(format!("it has more than {} MiB", MAX_BYTES >> 20)),
+            Ok(bytes) if bytes.len() as u64 > MAX_BYTES => Err(format!("it has more than {} MiB", MAX_BYTES >> 20)),
             Ok(bytes) => String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()),
             Err(error) => Err(plain(&error)),
         };
         let text = match text {
             Ok(text) => text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned),
             Err(why) => {
-                out.error(item.place, format!("cannot read {}", tick(&name)))
-                    .label(why)
-                    .hint(format!("paths of `use` start at the directory of this file: {}", shown(outside, &name)));
+                out.error(item.place, format!("cannot read {}", tick(&name))).label(why).hint(if name.starts_with("~/") {
+                    format!("`~` isn't expanded here: write `${{HOME}}{}`", &name[1..])
+                } else {
+                    format!("paths of `use` start at the directory of this file: {}", shown(outside, &name))
+                });
                 continue;
             }
         };
         let base = sources.add(&shown(outside, &name), &text);
         used.texts.push((name, text.clone()));
-        let Some(root) = yaml::read(&text, base, out) else { continue };
+        let Some(root) = yaml::read_file(&text, base, "it has `devices:` and `models:`, each in the first column", out) else { continue };
         match root.kind {
             Kind::Map(entries) => used.entries.extend(entries.into_iter().filter(|entry| !entry.key.text.starts_with("x-"))),
             _ => {

@@ -2,6 +2,7 @@
 
 use super::{
     diagnose::{Diagnostics, Span, tick},
+    merge::Assignment,
     model::Secret,
     units,
     yaml::{Entry, Kind, Node},
@@ -17,10 +18,20 @@ const TELLTALE: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIA
 /// Where variables come from.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Replaces the variables of all values. Descriptions and patterns are left as they are.
+/// Replaces the variables of all values of a file. Descriptions and patterns are left as they are.
 pub fn replace(entries: &mut [Entry], lookup: Lookup<'_>, out: &mut Diagnostics) -> IndexMap<String, Secret> {
     let mut walk = Walk { lookup, secrets: IndexMap::new(), out };
-    walk.entries(entries, Place::Plain);
+    walk.entries(entries, Place::File);
+    walk.secrets
+}
+
+/// Those of what the command line sets.
+pub fn replace_set(assignments: &mut [Assignment], lookup: Lookup<'_>, out: &mut Diagnostics) -> IndexMap<String, Secret> {
+    let mut walk = Walk { lookup, secrets: IndexMap::new(), out };
+    for assignment in assignments {
+        let place = assignment.path.iter().try_fold(Place::Block, |place, key| place.behind(&key.text));
+        place.into_iter().for_each(|place| walk.node(&mut assignment.value, place));
+    }
     walk.secrets
 }
 
@@ -32,6 +43,42 @@ enum Place {
     Template,
     /// So they are, and secrets are allowed.
     Env,
+    /// The file, a used one.
+    File,
+    Devices,
+    Device,
+    /// `defaults`, a block, a group of `zip`.
+    Block,
+    /// Maps of `exclude` and `include`, with axes as keys.
+    Axes,
+    Metrics,
+    /// What reads a text, or has something inside that does.
+    Rule,
+}
+
+impl Place {
+    /// The place of what stands behind a key; `None` = it is left as it is.
+    fn behind(self, key: &str) -> Option<Place> {
+        Some(match (self, key) {
+            (Place::File, "description") | (Place::Rule, "regex") => return None,
+            (Place::File, "devices") => Place::Devices,
+            (Place::File, "defaults" | "matrix") | (Place::Block, "zip") => Place::Block,
+            (Place::Devices, _) => Place::Device,
+            (Place::Device | Place::Block, "env") => Place::Env,
+            (Place::Block, "argv" | "flags") => Place::Template,
+            (Place::Block, "include" | "exclude") => Place::Axes,
+            (Place::Axes, axis) if axis.starts_with("env.") => Place::Env,
+            (Place::Axes, axis) if axis.starts_with("flags.") => Place::Template,
+            (Place::Block, "metrics") => Place::Metrics,
+            (Place::Block, "success") | (Place::Metrics, _) | (Place::Rule, "output_digest") => Place::Rule,
+            (Place::Template | Place::Env, _) => self,
+            _ => Place::Plain,
+        })
+    }
+
+    fn has_placeholders(self) -> bool {
+        matches!(self, Place::Template | Place::Env)
+    }
 }
 
 /// Braces that are no placeholders.
@@ -48,13 +95,9 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn entries(&mut self, entries: &mut [Entry], place: Place) {
         for entry in entries {
-            let place = match entry.key.text.as_str() {
-                "description" | "regex" => continue,
-                "env" => Place::Env,
-                "argv" | "flags" => Place::Template,
-                _ => place,
-            };
-            self.node(&mut entry.value, place);
+            if let Some(place) = place.behind(&entry.key.text) {
+                self.node(&mut entry.value, place);
+            }
         }
     }
 
@@ -67,7 +110,7 @@ impl Walk<'_> {
                 if scalar.text.contains("${") {
                     // What has a fault is left as it is, and means nothing else.
                     let text = self.text(&scalar.text, span, place);
-                    let text = text.unwrap_or_else(|| if place == Place::Plain { scalar.text.clone() } else { literal(&scalar.text) });
+                    let text = text.unwrap_or_else(|| if place.has_placeholders() { literal(&scalar.text) } else { scalar.text.clone() });
                     // What comes from outside is text, whatever it looks like.
                     scalar.quoted |= text != scalar.text;
                     scalar.text = text;
@@ -84,9 +127,9 @@ impl Walk<'_> {
             // `$${` is a literal `${`; a pattern of a shell, like `${#x}`, is none of ours.
             if let Some(before) = before.strip_suffix('$') {
                 text.push_str(before);
-                text.push_str(if place == Place::Plain { "${" } else { "${{" });
+                text.push_str(if place.has_placeholders() { "${{" } else { "${" });
                 rest = after;
-                if place != Place::Plain {
+                if place.has_placeholders() {
                     // Its closing brace is literal, too.
                     if let Some(end) = rest.find('}') {
                         text.push_str(&rest[..end]);
@@ -132,13 +175,21 @@ impl Walk<'_> {
                 .conclusive();
             return None;
         }
+        if otherwise.is_some_and(|otherwise| otherwise.contains("${")) {
+            self.out
+                .error(span, format!("a variable inside of what {} falls back to", tick(&format!("${{{name}}}"))))
+                .hint("a fallback is plain text: `${NAME:-text}`")
+                .conclusive();
+            return None;
+        }
         let found = (self.lookup)(name).filter(|value| otherwise.is_none() || !value.is_empty());
         let Some(value) = found.or_else(|| otherwise.map(str::to_owned)) else {
             self.out
                 .error(span, format!("the variable {} is not set", tick(name)))
                 .label("from the environment of this command")
                 .hint(format!("`export {name}=…`, or give it a value to fall back to: `${{{name}:-value}}`"))
-                .conclusive();
+                .conclusive()
+                .only_if_used();
             return None;
         };
         if value.contains('\0') || value.contains('\n') {
@@ -148,7 +199,7 @@ impl Walk<'_> {
                 .conclusive();
             return None;
         }
-        Some(if place == Place::Plain { value } else { literal(&value) })
+        Some(if place.has_placeholders() { literal(&value) } else { value })
     }
 
     fn secret(&mut self, name: &str, span: Span, place: Place) -> Option<String> {
@@ -170,7 +221,8 @@ impl Walk<'_> {
                     .error(span, format!("the secret {} is not set", tick(name)))
                     .label("from the environment of this command")
                     .hint(format!("`export {name}=…` before you start isotherm"))
-                    .conclusive();
+                    .conclusive()
+                    .only_if_used();
                 None
             }
             Some(value) if value.len() < SHORTEST_SECRET => {

@@ -1,91 +1,10 @@
 //! The campaign language as one table: every key of every level, what may stand behind it, its built-in value, which backends it is
 //! for, and whether this build does it. Decoders, JSON Schema and reference are made from it.
 
-use super::shape::{Shape, Word};
-
-/// A key of a level.
-#[derive(Debug, Clone, Copy)]
-pub struct Key {
-    pub name: &'static str,
-    pub shape: Shape,
-    /// One line of the reference.
-    pub about: &'static str,
-    /// What holds without the key, as written in a file; empty = nothing.
-    pub default: &'static str,
-    pub required: bool,
-    /// Done by this build; else known by name, and refused.
-    pub built: bool,
-    /// Backends that have it; empty = all of them.
-    pub on: &'static [&'static str],
-}
-
-impl Key {
-    const fn default(mut self, default: &'static str) -> Key {
-        self.default = default;
-        self
-    }
-
-    const fn required(mut self) -> Key {
-        self.required = true;
-        self
-    }
-
-    const fn later(mut self) -> Key {
-        self.built = false;
-        self
-    }
-
-    const fn on(mut self, backends: &'static [&'static str]) -> Key {
-        self.on = backends;
-        self
-    }
-
-    /// Does a block with this backend have it? Without a backend, any.
-    #[must_use]
-    pub fn is_on(&self, backend: Option<&str>) -> bool {
-        self.on.is_empty() || backend.is_none_or(|backend| self.on.contains(&backend))
-    }
-}
-
-const fn key(name: &'static str, shape: Shape, about: &'static str) -> Key {
-    Key { name, shape, about, default: "", required: false, built: true, on: &[] }
-}
-
-/// A map of the file with a fixed set of keys.
-#[derive(Debug)]
-pub struct Level {
-    /// Heading in the reference.
-    pub title: &'static str,
-    /// What it is, for a message: "a device".
-    pub what: &'static str,
-    /// In front of its keys in a message: `prepare.`.
-    pub prefix: &'static str,
-    pub keys: &'static [Key],
-    /// Of a block: its backend, if known.
-    pub backend: Option<&'static str>,
-}
-
-impl Level {
-    #[must_use]
-    pub fn key(&self, name: &str) -> Option<&'static Key> {
-        self.keys.iter().find(|key| key.name == name)
-    }
-
-    /// Keys that this build takes here.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.keys.iter().filter(|key| key.built && key.is_on(self.backend)).map(|key| key.name)
-    }
-
-    /// Of its heading in the reference.
-    #[must_use]
-    pub fn anchor(&self) -> String {
-        self.title.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_').collect::<String>().replace(' ', "-")
-    }
-}
-
-const fn level(title: &'static str, what: &'static str, prefix: &'static str, keys: &'static [Key]) -> Level {
-    Level { title, what, prefix, keys, backend: None }
-}
+use super::{
+    level::{Key, Level, key, level},
+    shape::{Shape, Word},
+};
 
 const fn word(word: &'static str, about: &'static str) -> Word {
     Word { word, built: true, about }
@@ -124,6 +43,12 @@ static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
 static OFF: [Word; 2] = [word("off", ""), word("false", "")];
 static STOP: [Word; 2] = [word("stop", ""), word("flag", "")];
 
+const SHA256: Shape = Shape::Form("SHA-256", "[0-9a-fA-F]{64}");
+const DIRECTORY: Shape = Shape::Form("text", "(~/|/)[A-Za-z0-9._/+-]*");
+const CPUS: Shape = Shape::Form("text", "all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*");
+const SOURCE: Shape = Shape::Form("text", "stdout|stdout_last_line|stderr|file:.+");
+const POINTER: Shape = Shape::Form("text", "(/.*)?");
+
 pub static TOP: Level = level(
     "The file",
     "a campaign",
@@ -157,7 +82,7 @@ pub static DEVICE: Level = level(
     "a device",
     "",
     &[
-        key("local", Shape::Map(&LOCAL), "This machine"),
+        key("local", Shape::Map(&LOCAL), "This machine").bare(),
         key("ssh", Shape::Map(&SSH), "Reached with ssh").later(),
         key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later(),
         key("models_dir", Shape::Text, "Where relative model paths start").default("the campaign file's directory"),
@@ -175,8 +100,8 @@ pub static LOCAL: Level = level(
     "`local`",
     "local.",
     &[
-        key("bin_dir", Shape::Text, "Where the agent is installed: absolute or `~/…`, of letters, digits and `._/+-`").default("~/.cache/isotherm"),
-        key("state_dir", Shape::Text, "Where its keeper keeps spool, socket and journal; likewise").default("~/.local/state/isotherm"),
+        key("bin_dir", DIRECTORY, "Where the agent is installed: absolute or `~/…`, of letters, digits and `._/+-`").default("~/.cache/isotherm"),
+        key("state_dir", DIRECTORY, "Where its keeper keeps spool, socket and journal; likewise").default("~/.local/state/isotherm"),
     ],
 );
 
@@ -249,8 +174,8 @@ pub static MODEL: Level = level(
         key("paths", Shape::MapOf(&Shape::Text), "device → path"),
         key("quantization", Shape::Text, "As in `Q4_K_M`, `fp32`"),
         key("tags", Shape::MapOf(&Shape::Text), "Anything to filter and compare by"),
-        key("sha256", Shape::Text, "A file with another content stops the campaign before anything runs"),
-        key("output_digest", Shape::Text, "Of backend `builtin`: another answer makes the record invalid"),
+        key("sha256", SHA256, "A file with another content stops the campaign before anything runs"),
+        key("output_digest", SHA256, "Of backend `builtin`: another answer makes the record invalid"),
         key("push", Shape::Bool, "Copy it to the device").later(),
     ],
 );
@@ -296,7 +221,7 @@ static SETTINGS: [Key; 20] = [
         Shape::Map(&DOMINANCE),
         "After a failure for one of these reasons, points that differ in nothing but a larger value of the axis are skipped",
     ),
-    key("cpus", Shape::Axis(&Shape::Text), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
+    key("cpus", Shape::Axis(&CPUS), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
     key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells").later(),
 ];
 
@@ -338,7 +263,7 @@ static OF_BLOCK: [Key; 22] = [
         .on(&["command"]),
     key("argv", Shape::List(&Shape::Text), "Program and arguments, a value and never an axis, with placeholders. No shell is involved. Required")
         .on(&["command"]),
-    key("inputs", Shape::List(&Shape::Text), "Patterns; the content of what they match enters the identity").on(&["command"]),
+    key("inputs", Shape::OneOrMany(&Shape::Text), "Patterns; the content of what they match enters the identity").on(&["command"]),
     key("metrics", Shape::MapOf(&Shape::Map(&METRIC)), "name → rule").on(&["command"]),
     key("success", Shape::Map(&SUCCESS), "When an invocation counts as done well").on(&["command"]),
     key(
@@ -497,8 +422,8 @@ pub static METRIC: Level = level(
     "a metric",
     "",
     &[
-        key("from", Shape::Text, "`stdout`, `stdout_last_line` (the last that isn't blank), `stderr` or `file:NAME`").required(),
-        key("json", Shape::Text, "RFC 6901 pointer into that text as JSON; an array gives samples"),
+        key("from", SOURCE, "`stdout`, `stdout_last_line` (the last that isn't blank), `stderr` or `file:NAME`").required(),
+        key("json", POINTER, "RFC 6901 pointer into that text as JSON; an array gives samples"),
         key("regex", Shape::Text, "Regular expression with one capture group"),
         key("take", Shape::Choice(&TAKES), "Which match counts").default("last"),
         key("unit", Shape::Text, "Of the value").required(),
@@ -521,8 +446,8 @@ pub static OUTPUT_DIGEST: Level = level(
     "`output_digest`",
     "success.output_digest.",
     &[
-        key("from", Shape::Text, "As for a metric").default("stdout_last_line"),
-        key("json", Shape::Text, "As for a metric"),
+        key("from", SOURCE, "As for a metric").default("stdout_last_line"),
+        key("json", POINTER, "As for a metric"),
         key("regex", Shape::Text, "As for a metric"),
     ],
 );

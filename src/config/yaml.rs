@@ -10,6 +10,9 @@ use std::collections::HashMap;
 /// Nodes of a whole file after its aliases were followed. A nest of aliases that doubles at every level ends here.
 const MAX_NODES: usize = 200_000;
 
+/// Of a text that is copied as often as a short one.
+const WEIGHT_BYTES: usize = 256;
+
 /// A value and where it stands. Behind an alias, the value itself stands where the alias is, what is inside of it where it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -140,16 +143,32 @@ impl Node {
         self
     }
 
-    fn count(&self) -> usize {
-        1 + match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(Node::count).sum(),
-            Kind::Map(entries) => entries.iter().map(|entry| entry.value.count()).sum(),
+    /// What a copy of it costs: its values; a long text counts as several.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match &self.kind {
+            Kind::Scalar(scalar) => weight(&scalar.text),
+            Kind::Seq(items) => 1 + items.iter().map(Node::weight).sum::<usize>(),
+            Kind::Map(entries) => 1 + entries.iter().map(|entry| entry.value.weight() + entry.key.text.len() / WEIGHT_BYTES).sum::<usize>(),
         }
     }
 }
 
-/// The tree of a text that holds one document and begins at `base` of all texts; `None` when it has none, and then `out` says why.
+fn weight(text: &str) -> usize {
+    1 + text.len() / WEIGHT_BYTES
+}
+
+/// The tree of a file; likewise, and nothing isn't one. `has`: what such a file has.
+pub fn read_file(source: &str, base: usize, has: &str, out: &mut Diagnostics) -> Option<Node> {
+    let before = out.count();
+    let root = read(source, base, out).filter(|root| !root.is_null());
+    if root.is_none() && out.count() == before {
+        out.error(Span { start: base, end: base }, "there is nothing in this file").hint(has);
+    }
+    root
+}
+
+/// The tree of a text that holds one document and begins at `base` of all texts; `None` when it has none or a fault.
 pub fn read(source: &str, base: usize, out: &mut Diagnostics) -> Option<Node> {
     let mut own = Diagnostics::default();
     let root = parsed(source, &mut own);
@@ -174,13 +193,7 @@ fn parsed(source: &str, out: &mut Diagnostics) -> Option<Node> {
     if reader.unmerged {
         return None;
     }
-    let root = reader.root.take();
-    if root.as_ref().is_none_or(Node::is_null) {
-        let hint = "a campaign has at least `devices` and `matrix`";
-        reader.out.error(Span::default(), "there is nothing in this file").hint(hint);
-        return None;
-    }
-    root
+    reader.root.take()
 }
 
 /// A collection whose end hasn't come yet.
@@ -228,6 +241,9 @@ impl Reader<'_> {
                 }
             }
             Event::Scalar(text, style, anchor, _) => {
+                if text.contains('\0') {
+                    self.out.error(here(span), "a NUL character").hint("no path, argument or variable can contain one: remove it").conclusive();
+                }
                 let quoted = style != ScalarStyle::Plain || tag.is_some_and(|(is_text, _)| is_text);
                 let node = Node { span: here(span), kind: Kind::Scalar(Scalar { text: text.into_owned(), quoted }) };
                 self.finished(node, anchor)?;
@@ -249,7 +265,7 @@ impl Reader<'_> {
             Event::Alias(anchor) => {
                 let place = here(span);
                 // An anchor that isn't complete yet stands around its own alias.
-                let Some((cost, kind)) = self.anchors.get(&anchor).map(|node| (node.count(), &node.kind)) else {
+                let Some((cost, kind)) = self.anchors.get(&anchor).map(|node| (node.weight(), &node.kind)) else {
                     self.out.error(place, "an alias inside of what it stands for").hint("a value cannot contain itself: write the part out");
                     return None;
                 };
@@ -271,9 +287,9 @@ impl Reader<'_> {
 
     /// A node is complete: remembered under its anchor, then put in its place.
     fn finished(&mut self, node: Node, anchor: usize) -> Option<()> {
-        self.n_nodes += 1;
+        self.n_nodes += node.scalar().map_or(1, |scalar| weight(&scalar.text));
         if anchor != 0 {
-            self.n_nodes += node.count();
+            self.n_nodes += node.weight();
             self.anchors.insert(anchor, node.clone());
         }
         self.within_budget(node.span)?;
@@ -439,7 +455,7 @@ mod tests {
 
     fn faults(source: &str) -> Vec<String> {
         let mut out = Diagnostics::default();
-        read(source, 0, &mut out);
+        read_file(source, 0, "", &mut out);
         out.finish().0.into_iter().map(|d| d.message).collect()
     }
 
@@ -570,7 +586,7 @@ mod tests {
                 source += pieces[(state >> 33) as usize % pieces.len()];
             }
             let mut out = Diagnostics::default();
-            let node = read(&source, 0, &mut out);
+            let node = read_file(&source, 0, "", &mut out);
             assert!(node.is_some() || !out.finish().0.is_empty(), "{source:?}");
         }
     }

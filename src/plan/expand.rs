@@ -117,11 +117,11 @@ impl Point {
 
 #[derive(Debug, Error)]
 pub enum PlanError {
-    #[error("the same point stands twice in the matrix: {point} on device `{device}`, in the blocks at lines {first} and {second}")]
+    #[error("the same point stands twice in the matrix: {point} on device `{device}`, {}", both(*first, *second))]
     Twice { point: String, device: String, first: usize, second: usize },
     #[error("model `{model}` has no path for device `{device}`")]
     NoModelPath { model: String, device: String },
-    #[error("no point is left: `exclude` leaves out {excluded}, `when` {dropped}")]
+    #[error("no point is left: {}", left_out(*excluded, *dropped))]
     Empty { excluded: usize, dropped: usize },
     #[error("the condition of the block in line {line} has no answer at `{point}` on device `{device}`: {why}")]
     Condition { line: usize, point: String, device: String, why: String },
@@ -136,10 +136,24 @@ impl PlanError {
                 "remove it from one of the blocks, or add an axis that tells them apart; to run a point more often raise `repetitions`".into()
             }
             PlanError::NoModelPath { model, device } => format!("add `{device}: <path>` to `paths` of model `{model}`, or give it a `path`"),
+            PlanError::Empty { excluded: 0, .. } => "widen `when`".into(),
+            PlanError::Empty { dropped: 0, .. } => "remove an entry of `exclude`".into(),
             PlanError::Empty { .. } => "remove an entry of `exclude`, or widen `when`".into(),
-            PlanError::Condition { .. } => "compare numbers with numbers and texts with texts; a device may not say what you ask for".into(),
+            PlanError::Condition { device, .. } => {
+                format!("ask first whether it applies, as in `device.id != \"{device}\" and (…)`: what decides first keeps the rest from being asked")
+            }
         }
     }
+}
+
+fn both(first: usize, second: usize) -> String {
+    if first == second { format!("both in the block at line {first}") } else { format!("in the blocks at lines {first} and {second}") }
+}
+
+fn left_out(excluded: usize, dropped: usize) -> String {
+    let parts = [("exclude", excluded), ("when", dropped)].into_iter().filter(|(_, n)| *n > 0);
+    let parts: Vec<String> = parts.map(|(key, n)| format!("`{key}` leaves out {n}")).collect();
+    parts.join(", ")
 }
 
 /// Expand the matrix. Deterministic, in file order: blocks, devices, then axes with the last one turning fastest; points of `include` after
@@ -257,8 +271,12 @@ fn ask(condition: &Condition, point: &Point, axes: &Combination, report: Option<
     let text = |text: &str| Known::Value(AxisValue::Text(text.to_owned()));
     let declared = |value: Option<&String>| value.map_or(Known::Nothing, |value| text(value));
     condition.evaluate(|name| {
-        if let Some(value) = axes.get(name) {
-            return Known::Value((*value).clone());
+        // Variables and options as the workload gets them, with their placeholders replaced.
+        if let Some(value) = name.strip_prefix("env.").and_then(|name| point.env.get(name)) {
+            return text(value);
+        }
+        if let Some(value) = point.ids.axes.get(name).or_else(|| axes.get(name).copied()) {
+            return Known::Value(value.clone());
         }
         match (name.split_once('.'), &point.model) {
             (Some(("device", "id")), _) => text(&point.ids.device),

@@ -132,10 +132,10 @@ impl DeviceNight<'_, '_> {
     /// Ask the device what it is and what the campaign's files contain; keep the answer as `devices/<id>.json`.
     fn inspect(&mut self) -> Result<(), Stop> {
         let id = &self.device.id;
-        let points: Vec<_> = self.night.plan.points.iter().filter(|p| p.ids.device == *id).collect();
+        let points = self.night.possible_points(id);
         let mut queries: BTreeMap<String, FileQuery> = BTreeMap::new();
         let mut warnings = Vec::new();
-        for query in points.iter().flat_map(|p| files::of_point(p)).map(|f| f.query) {
+        for query in points.iter().flat_map(files::of_point).map(|f| f.query) {
             queries.insert(query.key.clone(), query);
         }
         for path in diff::libraries(&self.night.scan) {
@@ -150,18 +150,6 @@ impl DeviceNight<'_, '_> {
             if matches!(inspected.files.get(&pattern.key), Some(FileAnswer::Found(files)) if files.is_empty()) {
                 let message = format!("`inputs` pattern `{}` matches no file on device `{id}` (below {})", pattern.path, pattern.base);
                 warnings.push(Event::Warning { message });
-            }
-        }
-        for point in points {
-            let (Some(model), Some(Ok(fact))) = (&point.model, files::model(point, &inspected.files)) else { continue };
-            if let Some(declared) = model.declared.sha256.as_ref().filter(|d| **d != fact.sha256) {
-                return Err(Stop::Fatal(RunError::OtherModel {
-                    model: model.declared.id.clone(),
-                    device: id.clone(),
-                    path: fact.path,
-                    found: fact.sha256,
-                    declared: declared.clone(),
-                }));
             }
         }
         warnings.into_iter().for_each(|warning| self.night.emit(warning));
@@ -181,7 +169,27 @@ impl DeviceNight<'_, '_> {
             engine: welcome.engine.clone(),
             files: inspected.files,
         };
-        self.night.learn(id, report).map_err(Stop::Fatal)
+        self.night.learn(id, report)?;
+        self.check_models()
+    }
+
+    /// Every model that is run here has the content that the campaign declares.
+    fn check_models(&self) -> Result<(), Stop> {
+        let id = &self.device.id;
+        let Some(report) = self.night.reports.get(id) else { return Ok(()) };
+        for point in self.night.plan.points.iter().filter(|point| point.ids.device == *id) {
+            let (Some(model), Some(Ok(fact))) = (&point.model, files::model(point, &report.files)) else { continue };
+            if let Some(declared) = model.declared.sha256.as_ref().filter(|d| **d != fact.sha256) {
+                return Err(Stop::Fatal(RunError::OtherModel {
+                    model: model.declared.id.clone(),
+                    device: id.clone(),
+                    path: fact.path,
+                    found: fact.sha256,
+                    declared: declared.clone(),
+                }));
+            }
+        }
+        Ok(())
     }
 
     /// What an earlier controller left: sealed results are collected, a running job is waited for.

@@ -63,6 +63,8 @@ impl RunError {
 enum Stop {
     /// Nothing more can run there; its jobs stay pending.
     Device(DeviceError),
+    /// What it says of itself leaves a condition without an answer; likewise.
+    Condition(PlanError),
     /// The controller ends, too.
     Fatal(RunError),
     /// The user asked for it.

@@ -13,7 +13,7 @@ use crate::digest;
 use crate::plan::dominance::Dominators;
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
-use crate::plan::{JobState, Plan, PlanError, PlannedJob, diff};
+use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, diff};
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
 use crate::store::journal::Journal;
@@ -37,18 +37,24 @@ use std::time::{Duration, Instant};
 /// What prevents the whole campaign; a device or a job that fails is in the summary.
 pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut dyn FnMut(&Event)) -> Result<Summary, RunError> {
     let dir = parent.join(&campaign.name);
-    let reports = stored_reports(&dir, campaign);
-    // What a device said long ago may leave out everything: it is asked again.
-    let plan = match expand::expand(campaign, &reports) {
-        Err(PlanError::Empty { dropped: 1.., .. }) if !reports.is_empty() => expand::expand(campaign, &BTreeMap::new())?,
-        plan => plan?,
+    let mut reports = stored_reports(&dir, campaign);
+    // What a device said long ago may leave out everything, or leave a condition without an answer: it is asked again.
+    let plan = loop {
+        match expand::expand(campaign, &reports) {
+            Err(PlanError::Empty { dropped: 1.., .. }) if !reports.is_empty() => reports.clear(),
+            Err(PlanError::Condition { device, .. }) if reports.contains_key(&device) => _ = reports.remove(&device),
+            plan => break plan?,
+        }
     };
-    options.filter.check(&plan)?;
+    // What a device says now may bring in points that `when` has left out.
+    let possible = if plan.dropped.is_empty() || reports.is_empty() { None } else { expand::expand(campaign, &BTreeMap::new()).ok() };
+    let possible = possible.as_ref().unwrap_or(&plan);
+    options.filter.check(possible)?;
     if let Some(device) = &options.device {
-        Filter::parse(&[format!("device={device}")])?.check(&plan)?;
+        Filter::parse(&[format!("device={device}")])?.check(possible)?;
     }
     if let Some(rerun) = &options.rerun {
-        rerun.check(&plan)?;
+        rerun.check(possible)?;
     }
     if !has_local_agent() {
         let device = plan.points[0].ids.device.clone();
@@ -215,7 +221,7 @@ impl<'a> Night<'a> {
         };
         self.emit(event);
         self.write_plan()?;
-        // Not the devices of the plan's points: what a device says now may bring in points that `when` has left out.
+        // Not the devices of the plan's points, as above.
         let used: BTreeSet<&str> = self.campaign.blocks.iter().flat_map(|block| &block.devices).map(String::as_str).collect();
         let chosen = |id: &String| used.contains(id.as_str()) && self.options.device.as_ref().is_none_or(|d| d == id);
         let devices: Vec<String> = self.campaign.devices.keys().filter(|id| chosen(id)).cloned().collect();
@@ -227,6 +233,10 @@ impl<'a> Night<'a> {
                 Err(Stop::Device(e)) => {
                     self.summary.devices_failed += 1;
                     self.emit(Event::DeviceFailed { device: id, message: e.to_string(), hint: e.hint() });
+                }
+                Err(Stop::Condition(e)) => {
+                    self.summary.devices_failed += 1;
+                    self.emit(Event::DeviceFailed { device: id, message: e.to_string(), hint: Some(e.hint()) });
                 }
                 Err(Stop::Fatal(e)) => {
                     fatal = Some(e);
@@ -284,16 +294,42 @@ impl<'a> Night<'a> {
     }
 
     /// What a device said of itself and of the campaign's files.
-    pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), RunError> {
-        self.reports.insert(id.to_owned(), report);
-        if self.campaign.blocks.iter().any(|block| block.when.is_some()) {
-            self.plan = expand::expand(self.campaign, &self.reports)?;
-            self.dominators = Dominators::of(&self.plan);
-            self.failed_now.clear();
+    pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), Stop> {
+        let earlier = self.reports.insert(id.to_owned(), report);
+        if self.has_conditions() {
+            match expand::expand(self.campaign, &self.reports) {
+                Ok(plan) => {
+                    self.dominators = Dominators::of(&plan);
+                    self.failed_now.clear();
+                    self.plan = plan;
+                }
+                // The other devices go on with what is known without it.
+                Err(error @ PlanError::Condition { .. }) => {
+                    self.reports.remove(id);
+                    self.reports.extend(earlier.map(|report| (id.to_owned(), report)));
+                    return Err(Stop::Condition(error));
+                }
+                Err(error) => return Err(Stop::Fatal(error.into())),
+            }
         }
         self.identities = identity::of_points(&self.plan.points, &self.reports);
         self.write_report(id)?;
         Ok(self.write_plan()?)
+    }
+
+    /// The points that a device may have, whatever it says of itself: those that an earlier answer has left out come back with another.
+    pub(super) fn possible_points(&self, id: &str) -> Vec<Point> {
+        let mut reports = self.reports.clone();
+        let fresh = match reports.remove(id) {
+            Some(_) if self.has_conditions() => expand::expand(self.campaign, &reports).ok(),
+            _ => None,
+        };
+        let points = fresh.map_or_else(|| self.plan.points.clone(), |plan| plan.points);
+        points.into_iter().filter(|point| point.ids.device == id).collect()
+    }
+
+    fn has_conditions(&self) -> bool {
+        self.campaign.blocks.iter().any(|block| block.when.is_some())
     }
 
     /// Move records away that a newer one replaces.

@@ -133,3 +133,71 @@ fn what_this_build_cannot_do_is_planned_and_refused_before_anything_is_touched()
     assert!(run.stderr().contains("`ssh` is not in this build yet"), "{}", run.stderr());
     assert!(!bench.lab.path("results").exists());
 }
+
+/// Two devices on this machine; `when` is the condition of the block.
+fn two_devices(when: &str) -> Bench {
+    let bench = Bench::new();
+    let (a, b) = (bench.lab.path("state-a"), bench.lab.path("state-b"));
+    let devices = format!("devices: {{ a: {{ local: {{ state_dir: {} }} }}, b: {{ local: {{ state_dir: {} }} }} }}", a.display(), b.display());
+    bench.edit("c.yaml", "devices: { here: { local: {} } }", &devices);
+    bench.edit("c.yaml", "devices: here\n", &format!("devices: [a, b]\n    when: {when}\n"));
+    bench
+}
+
+#[test]
+fn a_device_that_leaves_a_condition_without_an_answer_does_not_stop_the_others() {
+    let bench = two_devices("device.id == 'b' or size / (device.logical_cpus - device.logical_cpus) > 1");
+    let ran = bench.run(&[]).expect(1);
+    assert_eq!(bench.ran(), ["1", "1", "2", "2"], "on `b`");
+    assert!(ran.stderr().contains("has no answer at `size=1` on device `a`: `1` is divided by zero"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("8 jobs: 4 ok · 0 failed · 4 pending"), "{}", ran.stderr());
+    let again = bench.run(&[]).expect(1);
+    assert!(again.stderr().contains("4 reused") && bench.ran().is_empty(), "{}", again.stderr());
+    bench.run(&["--device", "a"]).expect(4);
+}
+
+#[test]
+fn a_device_whose_points_are_all_left_out_runs_nothing_and_the_other_runs() {
+    let bench = two_devices("device.id == 'a' or device.logical_cpus > 100000");
+    let ran = bench.run(&["--limit", "3"]).expect(1);
+    assert_eq!(bench.ran().len(), 3);
+    assert!(ran.stderr().contains("b  no points · 0 jobs to run"), "{}", ran.stderr());
+    // Passes are 1 2, then 2 1: the last one is left.
+    bench.run(&["--filter", "size=2"]).expect(0);
+    bench.run(&["--filter", "device=b"]).expect(0);
+    bench.run(&["--device", "b"]).expect(0);
+    assert!(bench.ran().is_empty());
+    bench.run(&["--filter", "size=1"]).expect(0);
+    assert_eq!(bench.ran(), ["1"]);
+    bench.run(&["--rerun", "size=1"]).expect(0);
+    assert_eq!(bench.ran(), ["1", "1"]);
+}
+
+#[test]
+fn points_that_an_old_answer_has_left_out_come_back_with_their_records() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "env: { MODE: fast }", "env: { MODE: fast }\n    when: size == 1 or device.logical_cpus > 0");
+    bench.run(&[]).expect(0);
+    assert_eq!(bench.ran(), ["1", "1", "2", "2"]);
+    // As it would have answered on a machine without CPUs, which knows nothing of the other point's files.
+    let report = bench.lab.results("c").join("devices/here.json");
+    let mut said: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    said["machine"]["logical_cpus"] = 0.into();
+    said["files"] = serde_json::json!({});
+    fs::write(&report, said.to_string()).unwrap();
+    assert!(bench.lab.run(&["plan", "c.yaml"]).expect(0).stdout().contains("left out by `when`: 1 point"));
+    let ran = bench.run(&["--filter", "size=2"]).expect(0);
+    assert!(ran.stderr().contains("2 reused · 0 jobs to run"), "{}", ran.stderr());
+    assert!(bench.ran().is_empty());
+}
+
+#[test]
+fn a_condition_that_leaves_out_everything_says_so() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "env: { MODE: fast }", "env: { MODE: fast }\n    when: device.logical_cpus > 100000");
+    for _ in 0..2 {
+        let ran = bench.run(&[]).expect(2);
+        assert!(ran.stderr().contains("no point is left: `when` leaves out 2"), "{}", ran.stderr());
+    }
+    assert!(bench.ran().is_empty());
+}

@@ -1,60 +1,9 @@
 //! Parts of the language that reach outside of one block: used files, variables, secrets, `--set`, later builds.
 
-use isotherm::config::{
-    self, ConfigErrors, Draft, Outside,
-    model::{AxisValue, Backend, Campaign},
-};
-use isotherm::plan::{Plan, Work, expand};
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-};
-
-/// A file with the files beside it, variables and `--set`s.
-struct Case<'a> {
-    file: &'a str,
-    beside: &'a [(&'a str, &'a str)],
-    variables: &'a [(&'a str, &'a str)],
-    set: &'a [&'a str],
-}
-
-impl Case<'_> {
-    fn of(file: &str) -> Case<'_> {
-        Case { file, beside: &[], variables: &[], set: &[] }
-    }
-
-    fn draft(&self) -> Result<Draft, ConfigErrors> {
-        let read = |path: &Path| {
-            let found = self.beside.iter().find(|(name, _)| PathBuf::from("/c").join(name) == path);
-            found.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-        };
-        let variable = |name: &str| self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        let set: Vec<String> = self.set.iter().map(|text| (*text).to_owned()).collect();
-        config::understand(self.file, Path::new("/c/x.yaml"), &Outside { read: &read, variable: &variable, set: &set, dir: None })
-    }
-
-    fn campaign(&self) -> Campaign {
-        self.draft().and_then(Draft::runnable).unwrap_or_else(|errors| panic!("{errors}"))
-    }
-
-    fn plan(&self) -> Plan {
-        expand::expand(&self.campaign(), &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn errors(&self) -> String {
-        self.draft().and_then(Draft::runnable).expect_err("faults").render(false)
-    }
-}
-
-fn argv(plan: &Plan, index: usize) -> &[String] {
-    match &plan.points[index].work {
-        Work::Command(work) => &work.argv,
-        _ => panic!("a command"),
-    }
-}
-
-const HEAD: &str = "devices: { here: { local: {} } }\nmatrix:\n";
+use crate::support::{Case, HEAD, argv};
+use isotherm::config::model::{AxisValue, Backend};
+use isotherm::plan::expand;
+use std::collections::BTreeMap;
 
 #[test]
 fn used_files_give_devices_and_models_and_anchors_stay_in_their_file() {
