@@ -8,6 +8,7 @@ mod block;
 mod campaign;
 mod command;
 mod condition;
+mod declared;
 mod diagnose;
 mod fields;
 mod merge;
@@ -25,6 +26,7 @@ mod vocabulary;
 mod yaml;
 
 pub use condition::{Condition, Known, Verdict};
+pub use declared::{Declared, variables_of};
 pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use model::Campaign;

@@ -19,7 +19,7 @@ fn below(top: &Path, dir: &Path, secrets: &Secrets) -> Result<(), ExportError> {
         let path = entry.map_err(io_error("read", dir))?.path();
         let file = path.strip_prefix(top).unwrap_or(&path).display().to_string();
         let found = |what: &'static str, field: &str| ExportError::Found { what, file: file.clone(), field: field.to_owned() };
-        if let Some(what) = secrets.find(path.file_name().unwrap_or_default().as_encoded_bytes()) {
+        if let Some(what) = secrets.find_in_name(path.file_name().unwrap_or_default().as_encoded_bytes()) {
             return Err(found(what, "its name"));
         }
         if path.is_dir() {

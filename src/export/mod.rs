@@ -94,7 +94,7 @@ pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str) -> Re
     if above.zip(fs::canonicalize(dir).ok()).is_some_and(|(above, dir)| above.starts_with(dir)) {
         return Err(ExportError::Inside { path: out.to_owned() });
     }
-    let gathered = Gathered::of(dir, &results.id)?;
+    let gathered = Gathered::of(&results)?;
     if !gathered.broken.is_empty() {
         return Err(ExportError::Damaged { broken: gathered.broken, dir: dir.to_owned() });
     }
@@ -122,7 +122,15 @@ fn fill(to: &Path, dir: &Path, id: &ResultsId, gathered: &Gathered, secrets: &Se
         ExportNote { at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(), isotherm: env!("CARGO_PKG_VERSION").into() };
     let mut copy = PublicCopy { left_out: gathered.left_out.clone(), warnings: secrets.warnings.clone(), ..PublicCopy::default() };
     let results_id = uuid::Uuid::new_v4().to_string();
-    let campaign_text = gathered.campaign.as_ref().map(|text| files::campaign(text, secrets));
+    let mut text_of = |name: &str, text: &str| match files::campaign(text, secrets) {
+        Ok(text) => Some(text),
+        Err(why) => {
+            copy.left_out.push((name.to_owned(), why));
+            None
+        }
+    };
+    let campaign_text = gathered.campaign.as_deref().and_then(|text| text_of("campaign.yaml", text));
+    let used: Vec<(&String, String)> = gathered.used.iter().filter_map(|(name, text)| Some((name, text_of(name, text)?))).collect();
     let names = record::Names::of(gathered, secrets, &results_id, &campaign_text)?;
 
     for (path, old) in &gathered.records {
@@ -147,8 +155,8 @@ fn fill(to: &Path, dir: &Path, id: &ResultsId, gathered: &Gathered, secrets: &Se
     if let Some(text) = &campaign_text {
         put("campaign.yaml", text.as_bytes())?;
     }
-    for (name, text) in &gathered.used {
-        put(name, files::campaign(text, secrets).as_bytes())?;
+    for (name, text) in used {
+        put(name, text.as_bytes())?;
     }
     let shape = |file: &str| {
         let file = file.to_owned();
