@@ -1,12 +1,12 @@
 //! `isotherm init`.
 
 use super::probe::{hint, this_machine};
-use super::words::{count, duration, plain};
+use super::words::{count, duration, plain, shell_word};
 use super::{InitArgs, complain, exit, print};
 use crate::init::{self, Finding, Format, ModelFile, Place};
 use crate::{config, device, plan, probe};
 use isotherm_wire::inspect::Machine;
-use isotherm_wire::probe::{Capability, ModelOutcome, PROBE_VERSION, ProbeRequest, Probed};
+use isotherm_wire::probe::{Capability, Cause, ModelOutcome, PROBE_VERSION, ProbeRequest, Probed};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -145,8 +145,15 @@ impl Chosen<'_> {
         match (all(Format::Gguf), llama_bench) {
             (0, None) => {}
             (0, Some(tool)) => remarks.push(format!("{tool}: with a .gguf file here, `isotherm init` writes a block for it")),
-            (n, None) => remarks
-                .push(format!("{}, and no llama-bench: build llama.cpp, put it on PATH, and call `isotherm init` again", count(n, "GGUF model"))),
+            (n, None) => {
+                // One that is there and doesn't answer isn't mended by building another.
+                let silent = probed.capabilities.iter().find(|c| c.id == "inference.llama-bench").and_then(|c| Some((&c.source, c.absent()?)));
+                let why = match silent.filter(|(_, why)| why.cause != Cause::NotThere) {
+                    Some((source, why)) => format!("{source} can't be used: {}", why.reason),
+                    None => "no llama-bench: build llama.cpp, put it on PATH, and call `isotherm init` again".into(),
+                };
+                remarks.push(format!("{}, and {why}", count(n, "GGUF model")));
+            }
             (n, Some(_)) if n > gguf.len() => remarks.push(format!("{}: add them under `models`", count(n - gguf.len(), "more GGUF model"))),
             _ => {}
         }
@@ -248,10 +255,4 @@ fn there_already(output: &Path) -> Refusal {
     let message = format!("{} is there already, and was left as it is", output.display());
     let command = format!("isotherm init --output {} --force", shell_word(&output.display().to_string()));
     usage(message, &format!("{command}   # overwrites it; or choose another name"))
-}
-
-/// As a shell takes it for one word.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }

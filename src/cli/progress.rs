@@ -2,7 +2,7 @@
 //!
 //! Nothing ticks by itself: on a machine that the controller shares with the device it draws only between windows.
 
-use super::words::{count, duration, metric, plain};
+use super::words::{count, duration, metric, plain, shell_word};
 use crate::run::{Event, Finished, Summary};
 use crate::store::record::{Status, Validity};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -162,7 +162,7 @@ impl Progress {
             say!("  failed   {}", plain(failure));
         }
         if *ok > 0 {
-            say!("next: isotherm report {}", plain(&self.results));
+            say!("next: isotherm report {}", shell_word(&self.results));
         }
     }
 }

@@ -474,3 +474,27 @@ fn the_last_controllers_names_are_known_although_the_export_takes_the_lock() {
     is_nowhere(&bench.lab.path("out"), "annabel");
     is_nowhere(&bench.lab.path("out"), "gustav");
 }
+
+#[test]
+fn an_interrupted_export_leaves_nothing_and_the_next_one_removes_what_a_killed_one_left() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let (from, out) = (bench.lab.results("c"), bench.lab.path("out"));
+    let stopped = isotherm::export::export(&from, &out, &[], "this test", &|| true).unwrap_err();
+    assert!(stopped.to_string().contains("interrupted"), "{stopped}");
+    let left = || -> Vec<String> {
+        let names = fs::read_dir(bench.lab.path("")).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.contains("out")).collect()
+    };
+    assert!(left().is_empty(), "{:?}", left());
+    // Of a process that is no more, of one that goes on, and what is none of ours.
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let [abandoned, going_on, other] = [gone.id().to_string(), std::process::id().to_string(), "mine".into()].map(|pid| format!(".out.{pid}.tmp"));
+    for name in [&abandoned, &going_on, &other] {
+        bench.lab.write(&format!("{name}/campaign.yaml"), "of tester");
+    }
+    export(&bench, &[]).expect(0);
+    let left = left();
+    assert!(!left.contains(&abandoned) && left.contains(&going_on) && left.contains(&other), "{left:?}");
+}
