@@ -50,9 +50,10 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             "use a smaller model or fewer threads, or give the machine more memory",
         ),
         Reason::ThermalStop => not_yet("Stopped at the temperature limit that the campaign sets", "cool the device, or raise the limit"),
-        Reason::Precondition => {
-            given("A file of the run changed before it began", "don't write there during a campaign; the next `isotherm run` hashes again")
-        }
+        Reason::Precondition => given(
+            "A file of the run changed before it began, or `cpus` names CPUs that are not there or not allowed",
+            "don't write to files of a campaign while it runs, the next `isotherm run` hashes again; name CPUs that the message says are allowed",
+        ),
         Reason::CapabilityAbsent => not_yet("The device lacks what the point needs", "leave the point out for this device, or give it what is named"),
         Reason::ModelMissing => given(
             "The model's file was missing on the device or no regular file, whatever exit code the workload made of it; of `command`, too",
