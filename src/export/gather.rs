@@ -133,11 +133,13 @@ impl Gathered {
         let uid = rustix::process::geteuid().as_raw().to_string();
         for line in fs::read_to_string("/etc/passwd").unwrap_or_default().lines() {
             let fields: Vec<&str> = line.split(':').collect();
-            if let [name, _, of, _, _, home, ..] = fields[..]
+            if let [name, _, of, _, about, home, ..] = fields[..]
                 && of == uid
             {
                 users.insert(name.to_owned());
                 homes.insert(home.to_owned());
+                // The whole name stands first, where there is one; a single word may be any.
+                users.extend(about.split(',').next().filter(|whole| whole.trim().contains(' ')).map(str::to_owned));
             }
         }
         homes.extend(std::env::var("HOME"));

@@ -59,7 +59,9 @@ impl ExportError {
             ExportError::Store(StoreError::Io { source, .. }) => match source.kind() {
                 ErrorKind::StorageFull => Some("free space there, or name another place with `--public OUT`".into()),
                 ErrorKind::ReadOnlyFilesystem => Some("copy the directory to where it can be written: its lock is a file in it".into()),
-                _ => Some("name another place with `--public OUT`, if it is that one".into()),
+                ErrorKind::PermissionDenied => Some("make it readable and writable for this user; the lock is a file in the directory, too".into()),
+                ErrorKind::NotADirectory | ErrorKind::AlreadyExists => Some("name a directory that isn't there yet with `--public OUT`".into()),
+                _ => None,
             },
             ExportError::Store(e) => e.hint(),
             ExportError::Stopped => None,
