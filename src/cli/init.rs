@@ -49,8 +49,8 @@ fn write_first(args: &InitArgs) -> Result<String, Refusal> {
     if !args.force && fs::symlink_metadata(&args.output).is_ok() {
         return Err(there_already(&args.output));
     }
-    if let Some(dir) = args.models.iter().find(|dir| !dir.is_dir()) {
-        return Err(usage(format!("{} is not a directory", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
+    if let Some((dir, error)) = args.models.iter().find_map(|dir| Some((dir, fs::read_dir(dir).err()?))) {
+        return Err(usage(format!("failed to look into {}: {error}", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
     }
 
     let finding = init::find(&places(args), memory_bytes());
