@@ -72,7 +72,7 @@ fn a_models_directory_can_be_named_and_has_to_be_there() {
     lab.run(&["init", "--models", &dir]).expect(0);
     assert!(lab.read("campaign.yaml").contains("deep/er/model.onnx"), "{}", lab.read("campaign.yaml"));
     let refused = lab.run(&["init", "--models", "none", "--force"]).expect(2);
-    assert!(refused.stderr().contains("none is not a directory"), "{}", refused.stderr());
+    assert!(refused.stderr().contains("failed to look into none: No such file"), "{}", refused.stderr());
 }
 
 /// A stand-in for llama-bench: refuses other arguments than it expects, and prints what the real one printed. Its directory says so.
@@ -132,6 +132,28 @@ fn without_llama_bench_a_gguf_model_is_named_and_not_claimed() {
     Ran(lab.isotherm(&["init"]).env("PATH", empty).output().unwrap()).expect(0);
     let text = lab.read("campaign.yaml");
     assert!(text.contains("# * 1 GGUF model, and no llama-bench") && !text.contains("small:"), "{text}");
+}
+
+#[test]
+fn a_llama_bench_that_hangs_is_named_and_not_said_to_be_missing() {
+    let lab = Lab::new();
+    lab.write("small.gguf", "GGUF");
+    lab.write("tools/llama-bench", "#!/bin/sh\nsleep 300 & exec sleep 300\n");
+    let path = format!("{}:/usr/bin:/bin", lab.path("tools").display());
+    let ran = Ran(lab.isotherm(&["init"]).env("PATH", &path).output().unwrap()).expect(0);
+    let text = lab.read("campaign.yaml");
+    assert!(text.contains("tools/llama-bench can't be used: no answer within 5 s") && !text.contains("no llama-bench"), "{text}");
+    assert!(!ran.stderr().contains("build llama.cpp"), "{}", ran.stderr());
+}
+
+#[test]
+fn a_campaign_is_understood_whatever_its_file_is_called() {
+    let lab = Lab::new();
+    for name in ["two\nlines.yaml", "it's mine.yaml", "#: {.yaml"] {
+        let ran = lab.run(&["init", "--output", name]).expect(0);
+        assert!(lab.path(name).is_file(), "{}", ran.stderr());
+        lab.run(&["plan", name]).expect(0);
+    }
 }
 
 #[test]

@@ -4,10 +4,14 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use isotherm_wire::result::{Blob, Captured, Encoding};
 use isotherm_wire::task::Secrets;
 use sha2::{Digest, Sha256};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes kept of each end of a stream.
 pub const KEPT_BYTES: usize = 1 << 20;
+
+/// A line of a secret of several, or one without the white space around it, is hidden by itself from so many bytes on: that is the
+/// shortest secret that a campaign may have.
+const LEAST_OF_A_SECRET: usize = 8;
 
 /// Collects one stream. Hashing waits until bytes have to be dropped or the stream is over, so that a small output costs nothing
 /// while the workload runs.
@@ -91,8 +95,13 @@ struct Hidden {
 
 impl Hidden {
     fn of(secrets: &Secrets) -> Hidden {
-        let pair = |(name, value): (&String, &String)| (value.clone().into_bytes(), Secrets::token(name).into_bytes());
-        let mut secrets: Vec<_> = secrets.0.iter().filter(|(_, value)| !value.is_empty()).map(pair).collect();
+        let pairs = |(name, value): (&String, &String)| {
+            let lines = value.lines().map(str::trim).chain([value.trim()]).filter(|line| line.len() >= LEAST_OF_A_SECRET);
+            let texts: BTreeSet<String> = lines.chain([value.as_str()]).filter(|text| !text.is_empty()).map(str::to_owned).collect();
+            let token = Secrets::token(name).into_bytes();
+            texts.into_iter().map(|text| (text.into_bytes(), token.clone())).collect::<Vec<_>>()
+        };
+        let mut secrets: Vec<_> = secrets.0.iter().flat_map(pairs).collect();
         secrets.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         Hidden { secrets, held: Vec::new(), replaced: 0 }
     }
@@ -193,6 +202,15 @@ mod tests {
             assert_eq!(captured.head.data, kept, "in pieces of {step}");
             assert_eq!((captured.bytes, captured.redacted, captured.sha256), (kept.len() as u64, 3, sha256_hex(kept.as_bytes())));
         }
+    }
+
+    #[test]
+    fn a_secret_of_several_lines_is_hidden_line_by_line_too_and_without_the_line_break_at_its_end() {
+        let key = "-----BEGIN KEY-----\nQUJDREVGRw==\nend\n-----END KEY-----\n";
+        let secrets: Secrets = [("KEY", key), ("PIN", "12345678\n")].into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut capture = Capture::new(1000).without(&secrets);
+        capture.push(format!("{key}> QUJDREVGRw==, 12345678; end {}", key.trim()).as_bytes());
+        assert_eq!(capture.finish().head.data, "${secret:KEY}> ${secret:KEY}, ${secret:PIN}; end ${secret:KEY}");
     }
 
     #[test]

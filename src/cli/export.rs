@@ -5,6 +5,9 @@ use super::{ExportArgs, complain, exit, print};
 use crate::export::{self, ExportError, PublicCopy};
 use crate::run;
 use crate::store::StoreError;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub fn export(args: &ExportArgs) -> u8 {
     let Some(out) = &args.public else {
@@ -12,7 +15,14 @@ pub fn export(args: &ExportArgs) -> u8 {
         complain("this build makes public copies only, and needs `--public OUT`", Some(&hint));
         return exit::USAGE;
     };
-    match export::export(&args.dir, out, &args.redact, &run::controller()) {
+    // What is half made goes with us.
+    let signal = Arc::new(AtomicUsize::new(0));
+    for taken in [SIGINT, SIGTERM, SIGHUP] {
+        let _ = signal_hook::flag::register_usize(taken, Arc::clone(&signal), usize::try_from(taken).unwrap_or_default());
+    }
+    let stopped = || signal.load(Ordering::Relaxed) != 0;
+    let shown = out.display().to_string();
+    match export::export(&args.dir, out, &args.redact, &run::controller(), &stopped) {
         Ok(copy) => {
             for warning in &copy.warnings {
                 say!("warning: {}", plain(warning));
@@ -22,8 +32,8 @@ pub fn export(args: &ExportArgs) -> u8 {
                 return print(&format!("{json}\n"));
             }
             let code = print(&text(&copy));
-            say!("{} and {} in {}", count(copy.records, "record"), count(copy.sidecars, "sidecar"), out.display());
-            say!("next: {} verify {}", program(), plain(&shell_word(&out.display().to_string())));
+            say!("{} and {} in {}", count(copy.records, "record"), count(copy.sidecars, "sidecar"), plain(&shown));
+            say!("next: {} verify {}", program(), shell_word(&shown));
             code
         }
         Err(error) => {
@@ -32,6 +42,7 @@ pub fn export(args: &ExportArgs) -> u8 {
                 ExportError::Occupied { .. } | ExportError::Inside { .. } | ExportError::Store(StoreError::NotResults { .. }) => exit::USAGE,
                 ExportError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
                 ExportError::Store(_) => exit::INTERNAL,
+                ExportError::Stopped => u8::try_from(128 + signal.load(Ordering::Relaxed)).unwrap_or(exit::INTERNAL),
                 ExportError::Damaged { .. } | ExportError::Merged { .. } | ExportError::Shape { .. } | ExportError::Found { .. } => exit::NOT_ALL,
             }
         }

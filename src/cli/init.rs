@@ -6,7 +6,7 @@ use super::{InitArgs, complain, exit, print};
 use crate::init::{self, Finding, Format, ModelFile, Place};
 use crate::{config, device, plan, probe};
 use isotherm_wire::inspect::Machine;
-use isotherm_wire::probe::{Capability, ModelOutcome, PROBE_VERSION, ProbeRequest, Probed};
+use isotherm_wire::probe::{Capability, Cause, ModelOutcome, PROBE_VERSION, ProbeRequest, Probed};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -49,8 +49,8 @@ fn write_first(args: &InitArgs) -> Result<String, Refusal> {
     if !args.force && fs::symlink_metadata(&args.output).is_ok() {
         return Err(there_already(&args.output));
     }
-    if let Some(dir) = args.models.iter().find(|dir| !dir.is_dir()) {
-        return Err(usage(format!("{} is not a directory", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
+    if let Some((dir, error)) = args.models.iter().find_map(|dir| Some((dir, fs::read_dir(dir).err()?))) {
+        return Err(usage(format!("failed to look into {}: {error}", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
     }
 
     let finding = init::find(&places(args), memory_bytes());
@@ -145,8 +145,15 @@ impl Chosen<'_> {
         match (all(Format::Gguf), llama_bench) {
             (0, None) => {}
             (0, Some(tool)) => remarks.push(format!("{tool}: with a .gguf file here, `isotherm init` writes a block for it")),
-            (n, None) => remarks
-                .push(format!("{}, and no llama-bench: build llama.cpp, put it on PATH, and call `isotherm init` again", count(n, "GGUF model"))),
+            (n, None) => {
+                // One that is there and doesn't answer isn't mended by building another.
+                let silent = probed.capabilities.iter().find(|c| c.id == "inference.llama-bench").and_then(|c| Some((&c.source, c.absent()?)));
+                let why = match silent.filter(|(_, why)| why.cause != Cause::NotThere) {
+                    Some((source, why)) => format!("{source} can't be used: {}", why.reason),
+                    None => "no llama-bench: build llama.cpp, put it on PATH, and call `isotherm init` again".into(),
+                };
+                remarks.push(format!("{}, and {why}", count(n, "GGUF model")));
+            }
             (n, Some(_)) if n > gguf.len() => remarks.push(format!("{}: add them under `models`", count(n - gguf.len(), "more GGUF model"))),
             _ => {}
         }

@@ -167,7 +167,7 @@ impl Progress {
         for failure in failures {
             say!("  failed   {}", plain(failure));
         }
-        let report = format!("{} report {}", program(), plain(&shell_word(&self.results)));
+        let report = format!("{} report {}", program(), shell_word(&self.results));
         if interrupted_by.is_some() && *pending > 0 {
             say!("next: {}   # goes on from here", plain(&self.again));
         } else if *failed > 0 {

@@ -38,12 +38,6 @@ pub fn program() -> String {
     if called.contains('/') { plain(&shell_word(&called)) } else { "isotherm".into() }
 }
 
-/// As a shell takes it for one word.
-pub fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 /// `about 3 h 12 min`, to the precision that an estimate has.
 pub fn duration(time: Duration) -> String {
     let s = time.as_secs_f64().round() as u64;
@@ -60,6 +54,12 @@ pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
+/// As a shell takes it for one word.
+pub fn shell_word(text: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,=".contains(c);
+    if !text.is_empty() && text.chars().all(safe) { text.to_owned() } else { format!("'{}'", plain(text).replace('\'', "'\\''")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +69,11 @@ mod tests {
         let all = [1234567.0, 123.44, 1.0, 0.012_346, -2.5, 0.0];
         let texts: Vec<String> = all.into_iter().map(number).collect();
         assert_eq!(texts, ["1234567", "123.4", "1.000", "0.01235", "-2.500", "0"]);
+    }
+
+    #[test]
+    fn a_command_can_be_pasted_whatever_a_directory_is_called() {
+        assert_eq!(["results/a-b", "my results/a", "it's", ""].map(shell_word), ["results/a-b", "'my results/a'", "'it'\\''s'", "''"]);
     }
 
     #[test]

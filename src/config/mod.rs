@@ -8,6 +8,7 @@ mod block;
 mod campaign;
 mod command;
 mod condition;
+mod declared;
 mod diagnose;
 mod exceptions;
 mod expression;
@@ -28,6 +29,7 @@ mod vocabulary;
 mod yaml;
 
 pub use condition::{Condition, Verdict};
+pub use declared::{Declared, variables_of};
 pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use expression::Known;

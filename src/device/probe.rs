@@ -8,12 +8,14 @@ use std::io::{self, BufReader, Read};
 use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All trials end within 20 s, a handful of tools within 8 s each, containment is tried within 20 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// And each model within 20 s and what ending it takes.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(25);
+/// An agent that has closed its streams or was killed is gone within this time; how long one that hangs in the kernel is waited for.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// What an agent said on stderr goes into an error up to here, bytes.
 const LONGEST_WORDS: u64 = 4096;
 
@@ -34,8 +36,6 @@ pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceEr
         let _ = child.kill();
     }
     let words = words(&mut child);
-    // It has answered or been killed. One that hangs in the kernel all the same isn't waited for.
-    let _ = child.try_wait();
     match answer {
         Ok(ProbeAnswer::Probed(probed)) => Ok(*probed),
         Ok(ProbeAnswer::Refused(failure)) => Err(DeviceError::Refused { device: device.id.clone(), failure: Box::new(failure) }),
@@ -68,9 +68,33 @@ fn ask(child: &mut Child, request: &ProbeRequest, nonce: String, timeout: Durati
 
 /// What an agent that has ended said; nothing of one that lives on.
 fn words(child: &mut Child) -> String {
+    let until = Instant::now() + END_TIMEOUT;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(2)),
+            ended => break matches!(ended, Ok(Some(_))),
+        }
+    };
     let mut text = Vec::new();
-    if let (Some(stderr), Ok(Some(_))) = (child.stderr.take(), child.try_wait()) {
+    if let (Some(stderr), true) = (child.stderr.take(), ended) {
         let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);
     }
     String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_last_words_of_an_agent_are_heard_however_late_it_is_gone() {
+        // Its stdout is closed before it has said anything, let alone ended.
+        let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
+        let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new() };
+        ask(&mut child, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
+        assert_eq!(words(&mut child), "no room for it");
+    }
 }

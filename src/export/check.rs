@@ -9,21 +9,24 @@ use std::fs;
 use std::path::Path;
 
 /// # Errors
-/// `Found`, naming file and field; a file that can't be read.
-pub fn search(top: &Path, secrets: &Secrets) -> Result<(), ExportError> {
-    below(top, top, secrets)
+/// `Found`, naming file and field; `Stopped`; a file that can't be read.
+pub fn search(top: &Path, secrets: &Secrets, stopped: &dyn Fn() -> bool) -> Result<(), ExportError> {
+    below(top, top, secrets, stopped)
 }
 
-fn below(top: &Path, dir: &Path, secrets: &Secrets) -> Result<(), ExportError> {
+fn below(top: &Path, dir: &Path, secrets: &Secrets, stopped: &dyn Fn() -> bool) -> Result<(), ExportError> {
     for entry in fs::read_dir(dir).map_err(io_error("read", dir))? {
         let path = entry.map_err(io_error("read", dir))?.path();
+        if stopped() {
+            return Err(ExportError::Stopped);
+        }
         let file = path.strip_prefix(top).unwrap_or(&path).display().to_string();
         let found = |what: &'static str, field: &str| ExportError::Found { what, file: file.clone(), field: field.to_owned() };
-        if let Some(what) = secrets.find(path.file_name().unwrap_or_default().as_encoded_bytes()) {
+        if let Some(what) = secrets.find_in_name(path.file_name().unwrap_or_default().as_encoded_bytes()) {
             return Err(found(what, "its name"));
         }
         if path.is_dir() {
-            below(top, &path, secrets)?;
+            below(top, &path, secrets, stopped)?;
             continue;
         }
         let mut bytes = fs::read(&path).map_err(io_error("read", &path))?;

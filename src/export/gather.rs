@@ -4,7 +4,7 @@ use crate::plan::identity::DeviceReport;
 use crate::store::index::{self, AllRecords, DEVICES, SUPERSEDED};
 use crate::store::plan_file::StoredPlan;
 use crate::store::record::Record;
-use crate::store::results::ResultsId;
+use crate::store::results::Results;
 use crate::store::{Broken, StoreError, journal, sidecar};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -39,7 +39,8 @@ pub struct Gathered {
 impl Gathered {
     /// # Errors
     /// A directory or a file that can't be read; a damaged record is in `broken`.
-    pub fn of(dir: &Path, id: &ResultsId) -> Result<Gathered, StoreError> {
+    pub fn of(results: &Results) -> Result<Gathered, StoreError> {
+        let dir = &results.dir;
         let AllRecords { records, broken } = index::read_all(dir)?;
         let mut all = Gathered { records, broken, ..Gathered::default() };
         all.superseded(dir);
@@ -49,7 +50,7 @@ impl Gathered {
             let bad = sidecar::of(record).into_iter().find_map(|file| sidecar::read(parent, file).err());
             all.broken.extend(bad.map(|why| Broken { path: path.clone(), why }));
         }
-        all.campaign = fs::read_to_string(dir.join("campaign.yaml")).ok();
+        all.campaign = all.campaign_text(&dir.join("campaign.yaml"), "campaign.yaml");
         all.plan = match fs::read(dir.join("plan.json")) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
                 Ok(plan) => Some(plan),
@@ -58,7 +59,11 @@ impl Gathered {
                     None
                 }
             },
-            Err(_) => None,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => {
+                all.broken.push(Broken { path: "plan.json".into(), why: e.to_string() });
+                None
+            }
         };
         all.device_reports(dir);
         let (events, bad) = journal::read(dir)?;
@@ -71,14 +76,26 @@ impl Gathered {
             if name.starts_with("journal.torn.") {
                 all.left_out.push((name, "the torn end of a journal can't be searched".into()));
             } else if name.starts_with("campaign.used.")
-                && let Ok(text) = fs::read_to_string(entry.path())
+                && let Some(text) = all.campaign_text(&entry.path(), &name)
             {
                 all.used.push((name, text));
             }
         }
         all.used.sort();
-        all.names(dir, id);
+        all.left_out.sort();
+        all.names(results);
         Ok(all)
+    }
+
+    /// The text of a campaign file that can be searched; why another one is left out is noted. Links may lead anywhere.
+    fn campaign_text(&mut self, path: &Path, name: &str) -> Option<String> {
+        let text = match fs::symlink_metadata(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(e) => Err(e.to_string()),
+            Ok(meta) if !meta.is_file() => Err("it is no regular file".into()),
+            Ok(_) => fs::read_to_string(path).map_err(|e| e.to_string()),
+        };
+        text.map_err(|why| self.left_out.push((name.to_owned(), why))).ok()
     }
 
     fn superseded(&mut self, dir: &Path) {
@@ -94,7 +111,6 @@ impl Gathered {
             }
         }
         self.records.sort_by(|a, b| a.0.cmp(&b.0));
-        self.left_out.sort();
     }
 
     fn device_reports(&mut self, dir: &Path) {
@@ -110,23 +126,26 @@ impl Gathered {
     }
 
     /// Who and where: of this machine, of the last controller, and of what records and reports say.
-    fn names(&mut self, dir: &Path, id: &ResultsId) {
+    fn names(&mut self, results: &Results) {
+        let (dir, id) = (&results.dir, &results.id);
         let mut homes: BTreeSet<String> = BTreeSet::new();
         let mut users: BTreeSet<String> = ["USER", "LOGNAME"].iter().filter_map(|name| std::env::var(name).ok()).collect();
         let uid = rustix::process::geteuid().as_raw().to_string();
         for line in fs::read_to_string("/etc/passwd").unwrap_or_default().lines() {
             let fields: Vec<&str> = line.split(':').collect();
-            if let [name, _, of, _, _, home, ..] = fields[..]
+            if let [name, _, of, _, about, home, ..] = fields[..]
                 && of == uid
             {
                 users.insert(name.to_owned());
                 homes.insert(home.to_owned());
+                // The whole name stands first, where there is one; a single word may be any.
+                users.extend(about.split(',').next().filter(|whole| whole.trim().contains(' ')).map(str::to_owned));
             }
         }
         homes.extend(std::env::var("HOME"));
         let mut hosts: BTreeSet<String> = BTreeSet::from([rustix::system::uname().nodename().to_string_lossy().into_owned()]);
         // `campaign `c` is run by user@host pid 12 since …`
-        for word in fs::read_to_string(dir.join(".lock")).unwrap_or_default().split_whitespace() {
+        for word in results.before.split_whitespace() {
             if let Some((user, host)) = word.split_once('@') {
                 users.insert(user.to_owned());
                 hosts.insert(host.to_owned());

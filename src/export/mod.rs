@@ -21,6 +21,7 @@ use secrets::Secrets;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -42,6 +43,8 @@ pub enum ExportError {
     /// The last search found something: nothing is left of the copy.
     #[error("the copy still has a {what} in {file}, {field}")]
     Found { what: &'static str, file: String, field: String },
+    #[error("the export was interrupted; there is no copy")]
+    Stopped,
 }
 
 fn list(broken: &[Broken]) -> String {
@@ -53,7 +56,15 @@ impl ExportError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            ExportError::Store(StoreError::Io { source, .. }) => match source.kind() {
+                ErrorKind::StorageFull => Some("free space there, or name another place with `--public OUT`".into()),
+                ErrorKind::ReadOnlyFilesystem => Some("copy the directory to where it can be written: its lock is a file in it".into()),
+                ErrorKind::PermissionDenied => Some("make it readable and writable for this user; the lock is a file in the directory, too".into()),
+                ErrorKind::NotADirectory | ErrorKind::AlreadyExists => Some("name a directory that isn't there yet with `--public OUT`".into()),
+                _ => None,
+            },
             ExportError::Store(e) => e.hint(),
+            ExportError::Stopped => None,
             ExportError::Inside { .. } => Some("name a directory outside of it".into()),
             ExportError::Occupied { .. } => Some("name a directory that isn't there yet".into()),
             ExportError::Damaged { dir, .. } => {
@@ -84,8 +95,8 @@ pub struct PublicCopy {
 /// Make a public copy of `dir` as `out`; `redact`: texts to take out besides what is found by itself.
 ///
 /// # Errors
-/// [`ExportError`]; then there is no `out`.
-pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str) -> Result<PublicCopy, ExportError> {
+/// [`ExportError`]; then there is no `out`. `stopped` is asked between files.
+pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str, stopped: &dyn Fn() -> bool) -> Result<PublicCopy, ExportError> {
     let results = Results::existing(dir, &format!("it is being exported by {controller}"))?;
     if fs::symlink_metadata(out).is_ok() && !fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none()) {
         return Err(ExportError::Occupied { path: out.to_owned() });
@@ -94,7 +105,7 @@ pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str) -> Re
     if above.zip(fs::canonicalize(dir).ok()).is_some_and(|(above, dir)| above.starts_with(dir)) {
         return Err(ExportError::Inside { path: out.to_owned() });
     }
-    let gathered = Gathered::of(dir, &results.id)?;
+    let gathered = Gathered::of(&results)?;
     if !gathered.broken.is_empty() {
         return Err(ExportError::Damaged { broken: gathered.broken, dir: dir.to_owned() });
     }
@@ -102,9 +113,10 @@ pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str) -> Re
     let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     durable::create_dir(parent)?;
+    remove_abandoned(parent, &name);
     let temporary = parent.join(format!(".{name}.{}.tmp", std::process::id()));
-    let made = fill(&temporary, dir, &results.id, &gathered, &secrets).and_then(|copy| {
-        check::search(&temporary, &secrets)?;
+    let made = fill(&temporary, dir, &results.id, &gathered, &secrets, stopped).and_then(|copy| {
+        check::search(&temporary, &secrets, stopped)?;
         durable::rename(&temporary, out, Existing::Replace).map_err(|source| StoreError::Io { what: "write", path: out.to_owned(), source })?;
         durable::sync_dir(parent)?;
         Ok(copy)
@@ -115,17 +127,47 @@ pub fn export(dir: &Path, out: &Path, redact: &[String], controller: &str) -> Re
     made
 }
 
+/// What an export that was killed has left: nobody has searched it.
+fn remove_abandoned(parent: &Path, name: &str) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let pid = file.strip_prefix(&format!(".{name}.")).and_then(|rest| rest.strip_suffix(".tmp")).and_then(|pid| pid.parse().ok());
+        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { continue };
+        if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Everything of the copy, in a directory that has another name yet.
-fn fill(to: &Path, dir: &Path, id: &ResultsId, gathered: &Gathered, secrets: &Secrets) -> Result<PublicCopy, ExportError> {
+fn fill(
+    to: &Path,
+    dir: &Path,
+    id: &ResultsId,
+    gathered: &Gathered,
+    secrets: &Secrets,
+    stopped: &dyn Fn() -> bool,
+) -> Result<PublicCopy, ExportError> {
     durable::create_dir(to)?;
     let note =
         ExportNote { at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(), isotherm: env!("CARGO_PKG_VERSION").into() };
     let mut copy = PublicCopy { left_out: gathered.left_out.clone(), warnings: secrets.warnings.clone(), ..PublicCopy::default() };
     let results_id = uuid::Uuid::new_v4().to_string();
-    let campaign_text = gathered.campaign.as_ref().map(|text| files::campaign(text, secrets));
+    let mut text_of = |name: &str, text: &str| match files::campaign(text, secrets) {
+        Ok(text) => Some(text),
+        Err(why) => {
+            copy.left_out.push((name.to_owned(), why));
+            None
+        }
+    };
+    let campaign_text = gathered.campaign.as_deref().and_then(|text| text_of("campaign.yaml", text));
+    let used: Vec<(&String, String)> = gathered.used.iter().filter_map(|(name, text)| Some((name, text_of(name, text)?))).collect();
     let names = record::Names::of(gathered, secrets, &results_id, &campaign_text)?;
 
     for (path, old) in &gathered.records {
+        if stopped() {
+            return Err(ExportError::Stopped);
+        }
         let from = dir.join(path);
         let from = from.parent().unwrap_or(dir);
         let to_path = to.join(names.place(path, secrets));
@@ -147,8 +189,8 @@ fn fill(to: &Path, dir: &Path, id: &ResultsId, gathered: &Gathered, secrets: &Se
     if let Some(text) = &campaign_text {
         put("campaign.yaml", text.as_bytes())?;
     }
-    for (name, text) in &gathered.used {
-        put(name, files::campaign(text, secrets).as_bytes())?;
+    for (name, text) in used {
+        put(name, text.as_bytes())?;
     }
     let shape = |file: &str| {
         let file = file.to_owned();

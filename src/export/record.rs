@@ -4,10 +4,13 @@ use super::gather::Gathered;
 use super::secrets::Secrets;
 use super::{ExportError, Made, is_superseded, sidecars, variables, walk};
 use crate::backend::output;
+use crate::config::model::AxisValue;
 use crate::digest::sha256_hex;
+use crate::plan::expand;
 use crate::plan::identity::point_identity;
-use crate::store::record::{ExportNote, Exported, Identity, RawStream, Record, Replaced, Sidecar};
+use crate::store::record::{ExportNote, Exported, Identity, PointIds, RawStream, Record, Replaced, Sidecar};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use indexmap::IndexMap;
 use isotherm_wire::inspect::Machine;
 use isotherm_wire::result::{Blob, Encoding};
 use serde_json::Value;
@@ -15,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// What a value is that is not given away.
-const REDACTED: &str = "<redacted>";
+pub const REDACTED: &str = "<redacted>";
 
 /// Words of a kernel command line that say how fast a machine is and nothing of whose it is.
 const KERNEL_WORDS: [&str; 33] = [
@@ -58,8 +61,8 @@ const KERNEL_WORDS: [&str; 33] = [
 pub struct Names {
     /// Point identity → the one computed anew.
     identities: HashMap<String, String>,
-    /// Their first eight digits, as they end the names of directories.
-    digits: HashMap<String, String>,
+    /// Directories of points, by their names.
+    dirs: HashMap<String, String>,
     results_id: String,
     campaign_sha256: Option<(String, String)>,
 }
@@ -68,9 +71,16 @@ impl Names {
     pub fn of(gathered: &Gathered, secrets: &Secrets, results_id: &str, campaign: &Option<String>) -> Result<Names, ExportError> {
         let mut identities: HashMap<String, String> = HashMap::new();
         let mut came_from: HashMap<String, (&str, &str)> = HashMap::new();
+        let mut dirs: HashMap<String, String> = HashMap::new();
+        let eight = |text: &str| text.get(..8).unwrap_or_default().to_owned();
         for (path, record) in &gathered.records {
             let old = &record.ids.point_identity;
-            if identities.contains_key(old) {
+            // Where it lies, and where a superseded one lay when the journal spoke of it.
+            let lies_in = (!is_superseded(path)).then(|| path.split('/').nth(1)).flatten().map(str::to_owned);
+            let names = [lies_in, Some(format!("{}-{}", record.ids.point.slug, eight(old)))].into_iter().flatten();
+            if let Some(new) = identities.get(old) {
+                let new = format!("{}-{}", slug(&record.ids.point, secrets), eight(new));
+                names.for_each(|name| _ = dirs.entry(name).or_insert_with(|| new.clone()));
                 continue;
             }
             let new =
@@ -78,13 +88,13 @@ impl Names {
             if let Some((_, other)) = came_from.insert(new.clone(), (old, path)) {
                 return Err(ExportError::Merged { one: other.to_owned(), other: path.clone() });
             }
+            let dir = format!("{}-{}", slug(&record.ids.point, secrets), eight(&new));
+            names.for_each(|name| _ = dirs.entry(name).or_insert_with(|| dir.clone()));
             identities.insert(old.clone(), new);
         }
-        let eight = |text: &str| text.get(..8).unwrap_or_default().to_owned();
-        let digits = identities.iter().map(|(old, new)| (eight(old), eight(new))).collect();
         let sha256 = |text: &String| sha256_hex(text.as_bytes());
         let campaign_sha256 = gathered.campaign.as_ref().map(sha256).zip(campaign.as_ref().map(sha256));
-        Ok(Names { identities, digits, results_id: results_id.to_owned(), campaign_sha256 })
+        Ok(Names { identities, dirs, results_id: results_id.to_owned(), campaign_sha256 })
     }
 
     /// `None` for an identity that no record has: what it was made of isn't known here.
@@ -102,24 +112,45 @@ impl Names {
 
     /// Where a record lies in the copy.
     pub fn place(&self, path: &str, secrets: &Secrets) -> String {
-        let parts: Vec<&str> = path.split('/').collect();
-        let path = match (&parts[..], parts.get(1).and_then(|point| point.rsplit_once('-'))) {
-            ([device, _, file], Some((slug, old))) if !is_superseded(path) => {
-                format!("{device}/{slug}-{}/{file}", self.digits.get(old).map_or(old, String::as_str))
-            }
-            _ => path.to_owned(),
+        let part = |(i, part): (usize, &str)| match self.dirs.get(part) {
+            Some(dir) if i == 1 && !is_superseded(path) => dir.clone(),
+            _ => secrets.text(part),
         };
-        path.split('/').map(|part| secrets.text(part)).collect::<Vec<_>>().join("/")
+        path.split('/').enumerate().map(part).collect::<Vec<_>>().join("/")
     }
 
-    /// A text with paths of records in it.
+    /// A text of the journal with such paths in it. A point's directory that no record tells of has no name in the copy.
     pub fn places(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for (old, new) in &self.digits {
-            text = text.replace(&format!("-{old}/"), &format!("-{new}/"));
-        }
-        text
+        let is_one = |part: &str, next: Option<&&str>| {
+            let digits = part.rsplit_once('-').map_or("", |(_, digits)| digits);
+            next.is_some_and(|file| file.ends_with(".json")) && digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit())
+        };
+        let parts: Vec<&str> = text.split('/').collect();
+        let place = |(i, part): (usize, &&str)| match self.dirs.get(*part) {
+            Some(dir) => dir.clone(),
+            None if is_one(part, parts.get(i + 1)) => "unknown".to_owned(),
+            None => (*part).to_owned(),
+        };
+        parts.iter().enumerate().map(place).collect::<Vec<_>>().join("/")
     }
+}
+
+/// The name of a point for people: made of its axes anew if any of them is another in the copy, because it has them in other letters.
+pub fn slug(point: &PointIds, secrets: &Secrets) -> String {
+    let clean = |value: &AxisValue| match value {
+        AxisValue::Text(text) => AxisValue::Text(secrets.text(text)),
+        AxisValue::List(list) => AxisValue::List(list.iter().map(|text| secrets.text(text)).collect()),
+        other => other.clone(),
+    };
+    let axes: IndexMap<String, AxisValue> = point.axes.iter().map(|(name, value)| (secrets.text(name), clean(value))).collect();
+    let same = axes == point.axes && secrets.text(&point.slug) == point.slug && secrets.find_in_name(point.slug.as_bytes()).is_none();
+    if same {
+        return point.slug.clone();
+    }
+    // Which axes are swept stands in the plan alone; those that are have their names in it.
+    let is_swept = |name: &String| point.slug.contains(&format!("{}=", expand::in_slug(name.strip_prefix("env.").unwrap_or(name))));
+    let swept: Vec<String> = point.axes.keys().filter(|name| is_swept(name)).map(|name| secrets.text(name)).collect();
+    expand::slug(&swept, &axes, &secrets.text(&point.backend))
 }
 
 /// The identity without what is private: different ones stay different.
@@ -199,6 +230,7 @@ pub fn public(old: &Record, dir: &Path, secrets: &Secrets, names: &Names, note: 
     let mut value = serde_json::to_value(&record).map_err(|e| e.to_string())?;
     walk::scrub(&mut value, secrets, "", &mut replaced);
     let mut record: Record = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    record.ids.point.slug = slug(&old.ids.point, secrets);
     let ids = &mut record.ids;
     ids.point_identity = point_identity(&ids.identity);
     ids.results_id.clone_from(&names.results_id);
@@ -209,6 +241,9 @@ pub fn public(old: &Record, dir: &Path, secrets: &Secrets, names: &Names, note: 
         ("ids.campaign_sha256", ids.campaign_sha256 != old.ids.campaign_sha256, "sha256 of the campaign file, computed anew"),
     ] {
         replaced.extend(changed.then(|| Replaced { field: field.into(), what: what.into() }));
+    }
+    if ids.point.slug != old.ids.point.slug {
+        replaced.push(Replaced { field: "ids.point.slug".into(), what: "values in the name of a directory".into() });
     }
     if (&ids.point.device, &ids.point.slug) != (&old.ids.point.device, &old.ids.point.slug) {
         // It is a hash of these.

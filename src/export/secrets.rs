@@ -2,6 +2,7 @@
 
 use super::gather::Gathered;
 use super::variables;
+use crate::plan::expand;
 use crate::run::assemble::pseudonym;
 use regex::bytes::{Captures, Regex};
 use std::borrow::Cow;
@@ -9,6 +10,11 @@ use std::collections::BTreeSet;
 
 /// A name of at least so many characters is looked for inside of other words, too, at the end.
 const LONG_NAME: usize = 5;
+/// What a text is called that a person named.
+pub const NAMED_TEXT: &str = "text named by --redact";
+/// What may stand right in front of a name and ends in a letter: a colour of a terminal, as it is or as a program writes it; an escaped
+/// line break; an escaped character of an address.
+const ESCAPE: &str = r"(?:\x1b|\\(?:u001b|x1b|033|e))\[[0-9;:?]*[A-Za-z]|\\[abefnrtv]|%[0-9A-F]{2}";
 
 /// A text that is known.
 struct Literal {
@@ -18,6 +24,10 @@ struct Literal {
     strict: Regex,
     replacement: String,
     what: &'static str,
+    /// In bytes.
+    length: usize,
+    /// As a directory of a point would have it in its name; `None` if that is what is found anyway, or too short to tell anything.
+    in_slug: Option<String>,
 }
 
 /// A text that is told by its form.
@@ -49,7 +59,7 @@ impl Secrets {
         let short = |name: &str| pseudonym(&key, name)["hmac:".len()..][..8].to_owned();
         let mut literals = Vec::new();
         for text in redact.iter().filter(|text| !text.is_empty()) {
-            literals.extend(literal(text, "<redacted>".into(), "text named by --redact", Around::Anything));
+            literals.extend(literal(text, "<redacted>".into(), NAMED_TEXT, Around::Anything));
         }
         for (place, token) in &gathered.places {
             let what = match *token {
@@ -61,8 +71,11 @@ impl Secrets {
             literals.extend(literal(place, (*token).into(), what, Around::Path));
         }
         for value in variables.searched() {
-            literals.extend(literal(value, "<redacted>".into(), "value of a variable", Around::Anything));
+            let around = if value.parse::<f64>().is_ok() { Around::Number } else { Around::Anything };
+            literals.extend(literal(value, "<redacted>".into(), "value of a variable", around));
         }
+        // The longest first: one may be a part of another.
+        literals.sort_by_key(|literal| std::cmp::Reverse(literal.length));
         for host in gathered.hosts.iter().rev() {
             literals.extend(literal(host, format!("host-{}", short(host)), "host name", Around::Word));
         }
@@ -104,8 +117,7 @@ impl Secrets {
         let mut what = BTreeSet::new();
         for literal in &self.literals {
             if literal.pattern.is_match(&text) {
-                let replacement = regex::bytes::NoExpand(literal.replacement.as_bytes());
-                text = Cow::Owned(literal.pattern.replace_all(&text, replacement).into_owned());
+                text = Cow::Owned(literal.replaced(&text));
                 what.insert(literal.what);
             }
         }
@@ -133,6 +145,20 @@ impl Secrets {
         String::from_utf8_lossy(&self.scrub(text.as_bytes()).0).into_owned()
     }
 
+    /// A text without what a person named, if that is in it.
+    pub fn without_named(&self, text: &str) -> Option<String> {
+        let named = self.literals.iter().filter(|literal| literal.what == NAMED_TEXT);
+        let clean = named.fold(text.as_bytes().to_owned(), |text, literal| literal.replaced(&text));
+        (clean != text.as_bytes()).then(|| String::from_utf8_lossy(&clean).into_owned())
+    }
+
+    /// Something private in the name of a file, also in the letters of a point's directory.
+    pub fn find_in_name(&self, name: &[u8]) -> Option<&'static str> {
+        let lower = String::from_utf8_lossy(name).to_lowercase();
+        let in_slug = |literal: &&Literal| literal.in_slug.as_ref().is_some_and(|text| lower.contains(text));
+        self.find(name).or_else(|| self.literals.iter().find(in_slug).map(|literal| literal.what))
+    }
+
     /// Something private in a text, if there is anything; stricter than taking out.
     pub fn find(&self, text: &[u8]) -> Option<&'static str> {
         let known = self.literals.iter().find(|literal| literal.strict.is_match(text)).map(|literal| literal.what);
@@ -152,8 +178,10 @@ impl Secrets {
 #[derive(Clone, Copy, PartialEq)]
 enum Around {
     Anything,
-    /// No letter, digit or `_`.
+    /// No letter, digit or `_`, unless it is part of an [`ESCAPE`].
     Word,
+    /// No digit.
+    Number,
     /// Behind it no character of a file's name.
     Path,
 }
@@ -162,16 +190,34 @@ fn literal(text: &str, replacement: String, what: &'static str, around: Around) 
     let escaped = regex::escape(text);
     let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let edge = |c: Option<char>| if word(c) { r"\b" } else { "" };
+    let (first, last) = (edge(text.chars().next()), edge(text.chars().last()));
     let pattern = match around {
         Around::Anything => escaped.clone(),
-        Around::Word => format!("{}{escaped}{}", edge(text.chars().next()), edge(text.chars().last())),
-        Around::Path => format!("{escaped}{}", edge(text.chars().last())),
+        Around::Word if first.is_empty() => format!("{escaped}{last}"),
+        Around::Word => format!("(?:({ESCAPE})|{first}){escaped}{last}"),
+        Around::Number => format!(r"\b{escaped}\b"),
+        Around::Path => format!("{escaped}{last}"),
     };
-    // A short name inside of a word is chance.
-    let strict = if around == Around::Word && text.chars().count() < LONG_NAME { pattern.clone() } else { escaped };
-    let strict = if around == Around::Path { pattern.clone() } else { strict };
+    let strict = match around {
+        Around::Path | Around::Number => pattern.clone(),
+        // A short name inside of a word is chance.
+        Around::Word if text.chars().count() < LONG_NAME => pattern.clone(),
+        Around::Word | Around::Anything => escaped,
+    };
     let compiled = |pattern: &str| Regex::new(&format!("(?i){pattern}")).ok();
-    Some(Literal { pattern: compiled(&pattern)?, strict: compiled(&strict)?, replacement, what })
+    let in_slug = Some(expand::in_slug(text)).filter(|slug| slug.len() >= LONG_NAME && *slug != text.to_lowercase());
+    let length = text.len();
+    Some(Literal { pattern: compiled(&pattern)?, strict: compiled(&strict)?, replacement, what, length, in_slug })
+}
+
+impl Literal {
+    fn replaced(&self, text: &[u8]) -> Vec<u8> {
+        let with = |found: &Captures<'_>| {
+            let escape = found.get(1).map_or(&b""[..], |escape| escape.as_bytes());
+            [escape, self.replacement.as_bytes()].concat()
+        };
+        self.pattern.replace_all(text, with).into_owned()
+    }
 }
 
 /// What is told by its form. The last group of each pattern is what a form may still decline.
@@ -224,6 +270,7 @@ mod tests {
         let secrets = secrets();
         let short = |name: &str| pseudonym(&secrets.key, name)["hmac:".len()..][..8].to_owned();
         let expected = expected.replace("GUSTAV", &format!("host-{}", short("gustav"))).replace("ANNABEL", &format!("user-{}", short("annabel")));
+        let expected = expected.replace("VM", &format!("host-{}", short("vm"))).replace("PI", &format!("user-{}", short("pi")));
         assert_eq!(secrets.text(text), expected);
         assert_eq!(secrets.find(secrets.text(text).as_bytes()), None, "{text}");
     }
@@ -235,6 +282,8 @@ mod tests {
         scrubbed("/srv/bench/pi/run.sh /srv/bench/pip", "$CAMPAIGN/run.sh /srv/bench/pip");
         scrubbed("/proc/vmstat pi5 3.14", "/proc/vmstat pi5 3.14");
         scrubbed("of project x", "of <redacted>");
+        scrubbed("\u{1b}[1;32mgustav\u{1b}[0m \\u001b[1mvm", "\u{1b}[1;32mGUSTAV\u{1b}[0m \\u001b[1mVM");
+        scrubbed(r#"{"u": "a\npi\tpi"}, x%2Fpi"#, r#"{"u": "a\nPI\tPI"}, x%2FPI"#);
     }
 
     #[test]

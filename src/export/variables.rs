@@ -1,8 +1,10 @@
 //! Variables of workloads: which values may be given away.
 
 use super::gather::Gathered;
+use crate::config::{self, Declared};
 use crate::store::record::{PointIds, Record};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Beginnings of names whose values say how a number came about, and nothing of people.
 const PUBLIC: [&str; 21] = [
@@ -34,6 +36,8 @@ const PUBLIC_NAMES: [&str; 8] = ["LANG", "LANGUAGE", "TZ", "PATH", "HOME", "TMPD
 const NEVER: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH", "COOKIE"];
 /// Shorter values are found in everything.
 const SEARCHED_CHARS: usize = 6;
+/// A whole number of so many digits is searched for, too.
+const NUMBER_DIGITS: usize = 8;
 
 /// Directories that every machine has.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/lib", "/etc", "/proc", "/sys", "/dev"];
@@ -71,6 +75,13 @@ impl Private {
             private.public.extend([point.device.clone(), point.backend.clone(), record.ids.campaign.clone()]);
             private.public.extend(record.workload.model.iter().flat_map(|model| [Some(model.id.clone()), model.quantization.clone()]).flatten());
         }
+        // Of what has not run yet, too. Placeholders and variables of variables are no values.
+        for declared in gathered.campaign.iter().chain(gathered.used.iter().map(|(_, text)| text)).filter_map(|text| config::variables_of(text)) {
+            for Declared { name, value, .. } in declared.into_iter().filter(|one| !is_public(&one.name)) {
+                let values = private.values.entry(name).or_default();
+                values.extend((!value.contains(['{', '$'])).then_some(value));
+            }
+        }
         private
     }
 
@@ -84,16 +95,22 @@ impl Private {
         let of_names = self.values.iter().filter(|(name, _)| *name != "USER").flat_map(|(_, values)| values);
         let mut texts: Vec<&str> = of_names
             .filter(|value| !self.public.contains(*value))
-            .flat_map(|value| std::iter::once(value.as_str()).chain(value.lines().map(str::trim)))
+            .flat_map(|value| std::iter::once(value.trim()).chain(value.lines().map(str::trim)))
             .collect();
-        // `${secret:NAME}` stands where a secret was: it is none itself.
-        let tells_nothing = |text: &str| text.starts_with("${secret:") || SYSTEM.iter().any(|top| text.starts_with(top));
-        texts.retain(|text| text.chars().count() >= SEARCHED_CHARS && text.parse::<f64>().is_err() && !tells_nothing(text));
-        // The longest first: one may be a part of another.
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        // `${secret:NAME}` stands where a secret was, `<redacted>` in a copy: they are none themselves.
+        let stands_for_one = |text: &str| text.starts_with("${secret:") || text.starts_with("<redacted");
+        let tells_nothing = |text: &str| stands_for_one(text) || SYSTEM.iter().any(|top| Path::new(text).starts_with(top));
+        texts.retain(|text| text.chars().count() >= SEARCHED_CHARS && !is_a_common_number(text) && !tells_nothing(text));
+        texts.sort_unstable();
         texts.dedup();
         texts.into_iter()
     }
+}
+
+/// Numbers are everywhere, and a number that somebody goes by has many digits.
+fn is_a_common_number(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    text.parse::<f64>().is_ok() && (digits < NUMBER_DIGITS || digits < text.len())
 }
 
 /// Variables with their values, as executed and as the campaign declares them.

@@ -1,21 +1,18 @@
 //! Every text of a JSON document, with the name of its field.
 
-use super::secrets::Secrets;
+use super::secrets::{NAMED_TEXT, Secrets};
 use crate::store::record::Replaced;
 use crate::store::sidecar;
 use isotherm_wire::result::{Blob, Encoding};
 use serde_json::{Map, Value};
 
-/// Fields of closed vocabularies, of makers and of hashes: what stands there is no name of anybody, even where somebody has that name.
-const CLOSED: [&str; 37] = [
+/// Fields of closed vocabularies and of hashes: a single word there is no name of anybody, even where somebody has that name.
+const CLOSED: [&str; 31] = [
     "agent_sha256",
-    "arch",
     "at",
     "better",
-    "board_model",
     "campaign_sha256",
     "code",
-    "cpu_model",
     "definition",
     "dtype",
     "encoding",
@@ -26,10 +23,8 @@ const CLOSED: [&str; 37] = [
     "job_id",
     "kind",
     "level",
-    "libc",
     "method",
     "metric",
-    "os",
     "point_identity",
     "reason",
     "results_id",
@@ -44,8 +39,9 @@ const CLOSED: [&str; 37] = [
     "transport",
     "validity",
     "verdict",
-    "what",
 ];
+/// Fields of a machine that its makers wrote.
+const MAKES: [&str; 5] = ["arch", "board_model", "cpu_model", "libc", "os"];
 /// Maps whose keys are names of the campaign's or paths.
 const NAMED: [&str; 6] = ["axes", "env", "files", "metrics", "reasons", "tags"];
 
@@ -65,8 +61,16 @@ pub fn scrub(value: &mut Value, secrets: &Secrets, field: &str, replaced: &mut V
             if is_bytes(map) {
                 return;
             }
-            for (name, value) in map.iter_mut().filter(|(name, value)| !is_closed(name, value)) {
-                scrub(value, secrets, &joined(field, name), replaced);
+            for (name, value) in map.iter_mut() {
+                match class(field, name, value) {
+                    Class::Open => scrub(value, secrets, &joined(field, name), replaced),
+                    Class::Closed => {}
+                    Class::Make => {
+                        let Some(text) = value.as_str().and_then(|text| secrets.without_named(text)) else { continue };
+                        replaced.push(Replaced { field: joined(field, name), what: NAMED_TEXT.into() });
+                        *value = Value::String(text);
+                    }
+                }
             }
             if has_names(field) {
                 *map = std::mem::take(map).into_iter().map(|(name, value)| (secrets.text(&name), value)).collect();
@@ -88,8 +92,13 @@ pub fn find(value: &Value, secrets: &Secrets, field: &str) -> Option<(String, &'
         }
         Value::Object(map) => {
             let names = has_names(field).then(|| map.keys().find_map(|name| Some((joined(field, name), secrets.find(name.as_bytes())?)))).flatten();
-            let open = map.iter().filter(|(name, value)| !is_closed(name, value));
-            names.or_else(|| open.into_iter().find_map(|(name, value)| find(value, secrets, &joined(field, name))))
+            names.or_else(|| {
+                map.iter().find_map(|(name, value)| match class(field, name, value) {
+                    Class::Open => find(value, secrets, &joined(field, name)),
+                    Class::Closed => None,
+                    Class::Make => value.as_str().and_then(|text| secrets.without_named(text)).map(|_| (joined(field, name), NAMED_TEXT)),
+                })
+            })
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
@@ -99,8 +108,29 @@ fn joined(field: &str, name: &str) -> String {
     if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") }
 }
 
-fn is_closed(name: &str, value: &Value) -> bool {
-    value.is_string() && CLOSED.contains(&name)
+/// How a field is searched.
+enum Class {
+    Open,
+    Closed,
+    /// For what `--redact` names, and for nothing else.
+    Make,
+}
+
+fn class(field: &str, name: &str, value: &Value) -> Class {
+    let Value::String(text) = value else { return Class::Open };
+    let within = |of: &str| field.rsplit('.').next() == Some(of);
+    // Where names are the campaign's own, `level` or `state` is one of them.
+    let is_word = || text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:+-".contains(&b));
+    if within("machine") && MAKES.contains(&name) {
+        Class::Make
+    } else if name == "definition" && text.starts_with("command.") {
+        // It has the campaign's name of a metric in it.
+        Class::Open
+    } else if (CLOSED.contains(&name) && !has_names(field) && is_word()) || (name == "what" && field.starts_with("exported.replaced.")) {
+        Class::Closed
+    } else {
+        Class::Open
+    }
 }
 
 fn has_names(field: &str) -> bool {
@@ -109,5 +139,5 @@ fn has_names(field: &str) -> bool {
 
 /// Bytes that are no text, in base64: of which some may by chance look like a name.
 fn is_bytes(map: &Map<String, Value>) -> bool {
-    map.get("encoding").and_then(Value::as_str) == Some("base64")
+    map.len() == 2 && map.contains_key("data") && map.get("encoding").and_then(Value::as_str) == Some("base64")
 }

@@ -553,8 +553,9 @@ fn render(template: &Template, device: &Device, model: Option<&PointModel>, axes
     template.fill(value).expect("the configuration has checked every name")
 }
 
-/// For people: `model=qwen,threads=4` in `[a-z0-9._=-]`, at most 80 bytes.
-fn slug(swept: &[String], axes: &IndexMap<String, AxisValue>, backend: &str) -> String {
+/// For people: `model=qwen-threads=4` in `[a-z0-9._=-]`, at most 80 bytes.
+#[must_use]
+pub fn slug(swept: &[String], axes: &IndexMap<String, AxisValue>, backend: &str) -> String {
     let mut text: String = swept
         .iter()
         .filter_map(|name| Some(format!("{}={}", name.strip_prefix("env.").unwrap_or(name), axes.get(name)?)))
@@ -563,15 +564,22 @@ fn slug(swept: &[String], axes: &IndexMap<String, AxisValue>, backend: &str) -> 
     if text.is_empty() {
         backend.clone_into(&mut text);
     }
-    let safe = |c: char| match c.to_ascii_lowercase() {
-        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '=' | '-') => c,
-        _ => '_',
-    };
-    let mut slug: String = text.chars().map(safe).take(MOST_SLUG_BYTES).collect();
+    let mut slug = in_slug(&text);
+    slug.truncate(MOST_SLUG_BYTES);
     if slug.starts_with('.') {
         slug.replace_range(..1, "_");
     }
     slug
+}
+
+/// A text in the letters of a slug.
+#[must_use]
+pub fn in_slug(text: &str) -> String {
+    let safe = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '=' | '-') => c,
+        _ => '_',
+    };
+    text.chars().map(safe).collect()
 }
 
 /// Name every point's directory; where two names come out equal, the later one gets a number.

@@ -38,6 +38,8 @@ pub struct ResultsId {
 pub struct Results {
     pub dir: PathBuf,
     pub id: ResultsId,
+    /// What `.lock` said when it was taken: who was here last.
+    pub before: String,
     _lock: File,
 }
 
@@ -49,7 +51,7 @@ impl Results {
     pub fn open(parent: &Path, campaign: &Campaign, controller: &str) -> Result<Results, StoreError> {
         let dir = parent.join(&campaign.name);
         durable::create_dir(&dir)?;
-        let lock = lock(&dir, &format!("campaign `{}` is run by {controller}", campaign.name))?;
+        let (lock, before) = lock(&dir, &format!("campaign `{}` is run by {controller}", campaign.name))?;
         let id_path = dir.join(ID_FILE);
         let file = relative_to(&campaign.file, &dir);
         let id = match read_id(&dir) {
@@ -74,7 +76,7 @@ impl Results {
             }
             Err(e) => return Err(e),
         };
-        Ok(Results { dir, id, _lock: lock })
+        Ok(Results { dir, id, before, _lock: lock })
     }
 
     /// Make or open, and lock, a directory for records of another results directory: `<parent>/<campaign>`, or with the beginning of
@@ -90,7 +92,7 @@ impl Results {
             dir = parent.join(format!("{campaign}-{digits}"));
         }
         durable::create_dir(&dir)?;
-        let lock = lock(&dir, &format!("results of campaign `{campaign}` are collected by {doing}"))?;
+        let (lock, before) = lock(&dir, &format!("results of campaign `{campaign}` are collected by {doing}"))?;
         let id = match read_id(&dir) {
             Ok(id) => id,
             Err(StoreError::NotResults { .. }) => {
@@ -108,7 +110,7 @@ impl Results {
             }
             Err(e) => return Err(e),
         };
-        Ok(Results { dir, id, _lock: lock })
+        Ok(Results { dir, id, before, _lock: lock })
     }
 
     /// Lock a results directory that is there. `doing`: what for, for whoever finds it locked.
@@ -117,8 +119,8 @@ impl Results {
     /// `NotResults`, or `Locked` with the holder.
     pub fn existing(dir: &Path, doing: &str) -> Result<Results, StoreError> {
         let id = read_id(dir)?;
-        let lock = lock(dir, doing)?;
-        Ok(Results { dir: dir.to_owned(), id, _lock: lock })
+        let (lock, before) = lock(dir, doing)?;
+        Ok(Results { dir: dir.to_owned(), id, before, _lock: lock })
     }
 }
 
@@ -170,7 +172,7 @@ pub fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), S
     durable::write(path, &bytes, existing)
 }
 
-fn lock(dir: &Path, doing: &str) -> Result<File, StoreError> {
+fn lock(dir: &Path, doing: &str) -> Result<(File, String), StoreError> {
     let path = dir.join(LOCK_FILE);
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -184,6 +186,8 @@ fn lock(dir: &Path, doing: &str) -> Result<File, StoreError> {
         }
         Err(e) => return Err(io_error("lock", &path)(e.into())),
     }
+    let mut before = Vec::new();
+    file.read_to_end(&mut before).map_err(io_error("read", &path))?;
     let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
     let write = |file: &mut File| -> std::io::Result<()> {
         file.set_len(0)?;
@@ -191,7 +195,7 @@ fn lock(dir: &Path, doing: &str) -> Result<File, StoreError> {
         writeln!(file, "{doing} since {since}")
     };
     write(&mut file).map_err(io_error("write", &path))?;
-    Ok(file)
+    Ok((file, String::from_utf8_lossy(&before).into_owned()))
 }
 
 /// `to` as seen from the directory `from`, if both can be resolved; else absolute.

@@ -361,3 +361,140 @@ fn a_secret_stays_what_it_was_in_the_records() {
     let (_, record) = records(&bench.lab.path("out")).remove(0);
     assert_eq!(record.backend.executed.unwrap().env["TOKEN"], "<redacted>");
 }
+
+#[test]
+fn an_axis_that_is_called_like_a_field_of_a_record_is_searched_like_any_other() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "size: [1, 2]", "size: [1, 2], level: [/home/somebody/falcon], state: [Acme One], encoding: [base64]");
+    bench.run(&[]).expect(0);
+    let link_lost = "{\"event\":\"link_lost\",\"device\":\"here\",\"reason\":\"no socket /home/somebody/agent\"}\n";
+    let journal = bench.lab.results("c").join("journal.ndjson");
+    fs::write(&journal, fs::read_to_string(&journal).unwrap() + link_lost).unwrap();
+    export(&bench, &["--redact", "Acme One"]).expect(0);
+    let out = bench.lab.path("out");
+    for private in ["/home/", "somebody", "Acme One", "acme_one"] {
+        is_nowhere(&out, private);
+    }
+    for (path, record) in records(&out) {
+        assert_eq!(record.ids.point.axes["level"].to_string(), "~/falcon");
+        let directory = format!("{}-{}", record.ids.point.slug, &record.ids.point_identity[..8]);
+        assert_eq!(path.split('/').nth(1), Some(directory.as_str()));
+        assert!(record.ids.point.slug.bytes().all(|b| b.is_ascii_alphanumeric() || b"._=-".contains(&b)), "{}", record.ids.point.slug);
+    }
+    bench.lab.run(&["verify", "out"]).expect(0);
+    bench.lab.run(&["status", "out"]).expect(0);
+    // The journal speaks of records where they are.
+    let journal = fs::read_to_string(out.join("journal.ndjson")).unwrap();
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let paths: Vec<String> = events.filter(|event| event["event"] == "finished").map(|event| event["path"].as_str().unwrap().to_owned()).collect();
+    assert!(paths.len() == 4 && paths.iter().all(|path| out.join(path).is_file()), "{paths:?}");
+}
+
+#[test]
+fn variables_are_taken_out_of_a_campaign_however_they_are_written_and_whether_they_ran_or_not() {
+    let bench = Bench::new();
+    let block = "  - devices: here
+    backend: command
+    params: { later: [1] }
+    env:
+      PIN: &pin \"4711\"
+      SAME: *pin
+      NOTE: |
+        one
+        two
+      CUSTOMER: the-falcon-company   # CUSTOMER: of-old
+      SHORT: >-
+        abc
+    argv: [./bench.sh, \"{later}\"]
+  - devices: here
+    backend: command
+    params: { licence: [1] }
+    env: { LICENCE: 99887766 }
+    argv: [./bench.sh, \"{licence}\"]
+    metrics: { score: { from: stdout_last_line, json: /score, unit: points, better: higher } }
+";
+    bench.edit("c.yaml", "\nmatrix:", "\nx-anchors: { short: &short xy9 }\nmatrix:");
+    bench.edit("c.yaml", "env: { MODE: fast }", "env: { MODE: fast, X: *short }");
+    bench.lab.write("c.yaml", bench.lab.read("c.yaml") + block);
+    bench.script("bench.sh", "echo licence 99887766, 199887766; echo '{\"score\": '$1'.5}'");
+    bench.run(&["--filter", "size=1,2"]).expect(0);
+    bench.run(&["--filter", "licence=1"]).expect(0);
+    export(&bench, &[]).expect(0);
+    let out = bench.lab.path("out");
+    let campaign = fs::read_to_string(out.join("campaign.yaml")).unwrap();
+    for private in ["4711", "one\n", "two\n", "falcon", "of-old", "abc", "xy9", "99887766\n", "fast"] {
+        assert!(!campaign.contains(private), "{private:?} is in\n{campaign}");
+    }
+    is_nowhere(&out, " 99887766");
+    let declared = isotherm::config::variables_of(&campaign).unwrap();
+    assert_eq!(declared.len(), 9, "{campaign}");
+}
+
+#[test]
+fn a_campaign_file_that_can_not_be_searched_is_left_out_and_said() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let campaign = bench.lab.results("c").join("campaign.yaml");
+    fs::write(bench.lab.path("private.txt"), "of nobody's business").unwrap();
+    for (left_out, why) in [("env: [", "it is no YAML"), ("", "it is no regular file")] {
+        fs::remove_file(&campaign).unwrap();
+        if left_out.is_empty() {
+            std::os::unix::fs::symlink(bench.lab.path("private.txt"), &campaign).unwrap();
+        } else {
+            fs::write(&campaign, left_out).unwrap();
+        }
+        let said = export(&bench, &[]).expect(0).stdout();
+        assert!(said.contains(&format!("left out  campaign.yaml: {why}")), "{said}");
+        assert!(!bench.lab.path("out/campaign.yaml").exists());
+        bench.lab.run(&["report", "out"]).expect(0);
+        fs::remove_dir_all(bench.lab.path("out")).unwrap();
+    }
+}
+
+#[test]
+fn what_redact_names_is_taken_out_of_the_makes_of_a_machine_too() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let Some(cpu) = records(&bench.lab.results("c")).remove(0).1.device.machine.unwrap().cpu_model else {
+        eprintln!("skipped: this machine does not say which CPU it has");
+        return;
+    };
+    export(&bench, &["--redact", &cpu]).expect(0);
+    is_nowhere(&bench.lab.path("out"), &cpu);
+    bench.lab.run(&["verify", "out"]).expect(0);
+    bench.lab.run(&["status", "out"]).expect(0);
+}
+
+#[test]
+fn the_last_controllers_names_are_known_although_the_export_takes_the_lock() {
+    let bench = Bench::reading("echo annabel at gustav; echo 5", "v: { from: stdout_last_line, regex: '([0-9]+)', unit: x, better: lower }");
+    bench.run(&[]).expect(0);
+    fs::write(bench.lab.results("c").join(".lock"), "campaign `c` is run by annabel@gustav pid 1 since 2026-01-01T00:00:00Z\n").unwrap();
+    export(&bench, &[]).expect(0);
+    is_nowhere(&bench.lab.path("out"), "annabel");
+    is_nowhere(&bench.lab.path("out"), "gustav");
+}
+
+#[test]
+fn an_interrupted_export_leaves_nothing_and_the_next_one_removes_what_a_killed_one_left() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let (from, out) = (bench.lab.results("c"), bench.lab.path("out"));
+    let stopped = isotherm::export::export(&from, &out, &[], "this test", &|| true).unwrap_err();
+    assert!(stopped.to_string().contains("interrupted"), "{stopped}");
+    let left = || -> Vec<String> {
+        let names = fs::read_dir(bench.lab.path("")).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.contains("out")).collect()
+    };
+    assert!(left().is_empty(), "{:?}", left());
+    // Of a process that is no more, of one that goes on, and what is none of ours.
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let [abandoned, going_on, other] = [gone.id().to_string(), std::process::id().to_string(), "mine".into()].map(|pid| format!(".out.{pid}.tmp"));
+    for name in [&abandoned, &going_on, &other] {
+        bench.lab.write(&format!("{name}/campaign.yaml"), "of tester");
+    }
+    export(&bench, &[]).expect(0);
+    let left = left();
+    assert!(!left.contains(&abandoned) && left.contains(&going_on) && left.contains(&other), "{left:?}");
+}
