@@ -1,17 +1,27 @@
-//! From text to the tree of an expression.
+//! From text to the tree of an expression. The grammar and its reader are minijinja's; here its tree becomes ours, and what a condition
+//! has no use for is refused.
 
 use super::{Comparison, Expression, Fault, Kind, Node, Operator};
 use crate::config::{
     diagnose::{nearest, tick},
     model::AxisValue,
 };
+use minijinja::{
+    machinery::{ast, parse_expr},
+    value::ValueKind,
+};
 use std::ops::Range;
+
+/// Bytes of an expression.
+const LONGEST: usize = 4000;
 
 /// Levels of brackets, and links of a chain of arithmetic.
 const DEEPEST: usize = 60;
 
-/// Words, numbers and signs.
-const MOST_TOKENS: usize = 1000;
+const TOO_DEEP: &str = "too many levels of brackets, or links of one calculation";
+
+/// Words between parts of an expression.
+const WORDS: [&str; 4] = ["and", "or", "not", "in"];
 
 impl Expression {
     /// Reads an expression. `names` may be written as they are, with what else they contain, as in `flags.-fa`.
@@ -19,316 +29,264 @@ impl Expression {
     /// # Errors
     /// The first place that isn't understood.
     pub fn parse<'n>(source: &str, names: impl IntoIterator<Item = &'n str>) -> Result<Expression, Fault> {
-        let tokens = tokens(source, &names.into_iter().collect::<Vec<_>>())?;
-        let end = source.trim_end().len();
-        let mut parser = Parser { tokens: &tokens, next: 0, depth: 0, end };
-        let root = parser.either()?;
-        parser.finished()?;
+        let names: Vec<&str> = names.into_iter().collect();
+        if source.len() > LONGEST {
+            return Err(Fault { at: 0..0, message: format!("the condition has more than {LONGEST} bytes") });
+        }
+        let text = plain_names(source, &names)?;
+        let tree = parse_expr(&text).map_err(|error| syntax_fault(source, &error))?;
+        let root = Translation { source }.node(&tree, DEEPEST)?;
         Ok(Expression { root })
     }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Token {
-    Value(AxisValue),
-    Name(String),
-    /// A sign, or a word with a meaning.
-    Sign(&'static str),
-}
-
-/// Longer ones first.
-const SIGNS: [&str; 19] = ["**", "//", "<=", ">=", "==", "!=", "<", ">", "(", ")", "[", "]", ",", "+", "-", "*", "/", "%", "|"];
-
-const WORDS: [&str; 4] = ["and", "or", "not", "in"];
-
-fn tokens(source: &str, names: &[&str]) -> Result<Vec<(Token, Range<usize>)>, Fault> {
-    let mut tokens = Vec::new();
-    let mut at = 0;
-    while let Some(c) = source[at..].chars().next() {
-        let rest = &source[at..];
-        if c.is_whitespace() {
-            at += c.len_utf8();
-            continue;
-        }
-        let (token, len) = if c == '"' || c == '\'' {
-            quoted(rest, at, c)?
-        } else if c.is_ascii_digit() {
-            number(rest, at)?
-        } else if let Some(name) = named(rest, names) {
-            (Token::Name(name.to_owned()), name.len())
-        } else if is_of_name(c) && c != '.' {
-            let len = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
-            // Options are written with their dashes.
-            let len = if rest[..len].starts_with("flags.") { rest.find(|c| !is_of_name(c) && c != '-').unwrap_or(rest.len()) } else { len };
-            let token = match (&rest[..len], WORDS.into_iter().find(|word| *word == &rest[..len])) {
-                (_, Some(word)) => Token::Sign(word),
-                ("true" | "True", _) => Token::Value(AxisValue::Bool(true)),
-                ("false" | "False", _) => Token::Value(AxisValue::Bool(false)),
-                (name, _) => Token::Name(name.to_owned()),
-            };
-            (token, len)
-        } else if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign) && !rest.starts_with("||")) {
-            (Token::Sign(sign), sign.len())
-        } else {
-            let (message, len) = match c {
-                '&' => ("write `and`", rest.len() - rest.trim_start_matches('&').len()),
-                '|' => ("write `or`", 2),
-                '=' => ("write `==`", 1),
-                '!' => ("write `not`", 1),
-                _ => ("this character has no meaning here", c.len_utf8()),
-            };
-            return Err(Fault { at: at..at + len, message: message.to_owned() });
-        };
-        tokens.push((token, at..at + len));
-        at += len;
-        if tokens.len() > MOST_TOKENS {
-            return Err(Fault { at: at - len..at, message: format!("the condition has more than {MOST_TOKENS} words, numbers and signs") });
-        }
-    }
-    Ok(tokens)
 }
 
 fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '.'
 }
 
-/// The longest of these names that the text begins with.
-fn named<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
-    let ends = |name: &str| !text[name.len()..].starts_with(is_of_name);
-    let word = |name: &str| WORDS.contains(&name);
-    names.iter().copied().filter(|name| !name.is_empty() && text.starts_with(name) && ends(name) && !word(name)).max_by_key(|name| name.len())
-}
-
-fn quoted(text: &str, at: usize, quote: char) -> Result<(Token, usize), Fault> {
-    let mut value = String::new();
-    let mut chars = text.char_indices().skip(1);
-    while let Some((i, c)) = chars.next() {
-        if c == quote {
-            return Ok((Token::Value(AxisValue::Text(value)), i + 1));
-        }
-        let next = if c == '\\' { text[i + 1..].chars().next().filter(|next| [quote, '\\'].contains(next)) } else { None };
-        if let Some(next) = next {
-            value.push(next);
-            chars.next();
+/// The text with dashes of known names and of options as `_`, so that each is one name to the reader. Same length, so that places hold.
+/// Signs that other languages use are told from those of this one.
+fn plain_names(source: &str, names: &[&str]) -> Result<String, Fault> {
+    let mut text = String::with_capacity(source.len());
+    while let Some(c) = source[text.len()..].chars().next() {
+        let at = text.len();
+        let rest = &source[at..];
+        let fault = |len: usize, message: &str| Err(Fault { at: at..at + len, message: message.to_owned() });
+        if c == '"' || c == '\'' {
+            let Some(len) = quoted(rest, c) else { return fault(rest.trim_end().len(), &format!("a text without the `{c}` at its end")) };
+            text.push_str(&rest[..len]);
+        } else if is_of_name(c) {
+            let known = names.iter().filter(|name| rest.starts_with(**name) && !rest[name.len()..].starts_with(is_of_name));
+            let len = known.map(|name| name.len()).max().unwrap_or_else(|| {
+                let option = rest.starts_with("flags.");
+                rest.find(|c| !is_of_name(c) && !(option && c == '-')).unwrap_or(rest.len())
+            });
+            text.extend(rest[..len].chars().map(|c| if c == '-' { '_' } else { c }));
+        } else if let Some(sign) = ["==", "!=", "<=", ">="].into_iter().find(|sign| rest.starts_with(sign)) {
+            text.push_str(sign);
         } else {
-            value.push(c);
-        }
-    }
-    Err(Fault { at: at..at + text.trim_end().len(), message: format!("a text without the `{quote}` at its end") })
-}
-
-fn number(text: &str, at: usize) -> Result<(Token, usize), Fault> {
-    let mut len = text.find(|c| !is_of_name(c)).unwrap_or(text.len());
-    // The sign of an exponent.
-    if text[..len].ends_with(['e', 'E']) && text[len..].starts_with(['+', '-']) {
-        let exponent = text[len + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len() - len - 1);
-        len += 1 + exponent;
-    }
-    let written = &text[..len];
-    let whole = written.bytes().all(|b| b.is_ascii_digit()).then(|| written.parse().ok()).flatten().map(AxisValue::Int);
-    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b));
-    let value = whole.or_else(|| Some(written).filter(|text| digits(text))?.parse().ok().filter(|v: &f64| v.is_finite()).map(AxisValue::Float));
-    match value {
-        Some(value) => Ok((Token::Value(value), len)),
-        None => Err(Fault { at: at..at + len, message: format!("{} is no number; texts stand in quotes", tick(written)) }),
-    }
-}
-
-struct Parser<'t> {
-    tokens: &'t [(Token, Range<usize>)],
-    next: usize,
-    depth: usize,
-    /// Where the text ends.
-    end: usize,
-}
-
-impl Parser<'_> {
-    fn sign(&self) -> Option<&'static str> {
-        match self.tokens.get(self.next) {
-            Some((Token::Sign(sign), _)) => Some(sign),
-            _ => None,
-        }
-    }
-
-    fn take(&mut self, signs: &[&'static str]) -> Option<&'static str> {
-        let sign = self.sign().filter(|sign| signs.contains(sign))?;
-        self.next += 1;
-        Some(sign)
-    }
-
-    /// Of the next token.
-    fn at(&self) -> Range<usize> {
-        self.tokens.get(self.next).map_or(self.end.saturating_sub(1)..self.end, |(_, at)| at.clone())
-    }
-
-    fn fault<T>(&self, message: impl Into<String>) -> Result<T, Fault> {
-        Err(Fault { at: self.at(), message: message.into() })
-    }
-
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
-        if self.depth >= DEEPEST {
-            return self.fault("too many levels of brackets and signs");
-        }
-        self.depth += 1;
-        let found = read(self);
-        self.depth -= 1;
-        found
-    }
-
-    fn finished(&self) -> Result<(), Fault> {
-        match self.tokens.get(self.next) {
-            None => Ok(()),
-            Some((Token::Sign("|"), _)) => self.fault("functions and filters are not known here"),
-            Some((Token::Sign("("), _)) => self.fault("functions and filters are not known here"),
-            Some((Token::Sign(sign @ (")" | "]")), _)) => self.fault(format!("`{sign}` without the bracket that opens it")),
-            Some((Token::Name(word), _)) => {
-                let known = WORDS.into_iter().chain(["=="]);
-                let near = nearest(word, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                self.fault(format!("a comparison, `and` or `or` is missing in front of this{near}"))
+            match c {
+                '&' => return fault(rest.len() - rest.trim_start_matches('&').len(), "write `and`"),
+                '|' if rest.starts_with("||") => return fault(2, "write `or`"),
+                '|' => return fault(1, "functions and filters are not known here"),
+                '=' => return fault(1, "write `==`"),
+                '!' => return fault(1, "write `not`"),
+                c if c.is_whitespace() || "<>()[],+-*/%".contains(c) => text.push(c),
+                c => return fault(c.len_utf8(), "this character has no meaning here"),
             }
-            Some(_) => self.fault("a comparison, `and` or `or` is missing in front of this"),
         }
     }
+    Ok(text)
+}
 
-    fn either(&mut self) -> Result<Node, Fault> {
-        self.joined("or", Kind::Or, |parser| parser.joined("and", Kind::And, Self::negated))
-    }
-
-    fn joined(&mut self, word: &'static str, kind: fn(Vec<Node>) -> Kind, part: fn(&mut Self) -> Result<Node, Fault>) -> Result<Node, Fault> {
-        let mut all = vec![part(self)?];
-        while self.take(&[word]).is_some() {
-            all.push(part(self)?);
+/// Bytes of a text in quotes.
+fn quoted(text: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return Some(at + 1),
+            _ => {}
         }
-        if all.len() == 1 {
-            return Ok(all.swap_remove(0));
-        }
-        let at = all[0].at.start..all[all.len() - 1].at.end;
-        Ok(Node { at, kind: kind(all) })
     }
+    None
+}
 
-    fn negated(&mut self) -> Result<Node, Fault> {
-        let start = self.at().start;
-        if self.take(&["not"]).is_none() {
-            return self.compared();
-        }
-        let inner = self.deeper(Self::negated)?;
-        Ok(Node { at: start..inner.at.end, kind: Kind::Not(Box::new(inner)) })
+/// What the reader says, in the words of somebody who writes a campaign.
+fn syntax_fault(source: &str, error: &minijinja::Error) -> Fault {
+    let end = source.trim_end().len();
+    let last = end - source[..end].chars().next_back().map_or(0, char::len_utf8);
+    let at = error.range().filter(|at| at.start < end && source.get(at.clone()).is_some_and(|token| !token.trim().is_empty()));
+    let said = error.detail().unwrap_or("it isn't understood");
+    if said.contains("recursion") || said.contains("nest") {
+        return Fault { at: 0..end, message: TOO_DEEP.to_owned() };
     }
-
-    fn compared(&mut self) -> Result<Node, Fault> {
-        let first = self.sum()?;
-        let inside = match self.sign() {
-            Some("in") => true,
-            Some("not") if matches!(self.tokens.get(self.next + 1), Some((Token::Sign("in"), _))) => {
-                self.next += 1;
-                false
-            }
-            _ => return self.chained(first),
+    let Some(at) = at.filter(|_| !said.starts_with("unexpected end of input")) else {
+        let is_operand = source[..end].ends_with(|c| is_of_name(c) || "'\")]".contains(c)) && !WORDS.iter().any(|word| source[..end].ends_with(word));
+        let open = [('(', ')'), ('[', ']')].into_iter().find(|(open, close)| source.matches(*open).count() > source.matches(*close).count());
+        let message = match open {
+            Some((_, close)) if is_operand => format!("the closing `{close}` is missing"),
+            _ => "a name, a number or a text in quotes is missing behind this".to_owned(),
         };
-        self.next += 1;
-        if self.take(&["["]).is_none() {
-            return self.fault("`in` takes a list in brackets, like `threads in [1, 2]`");
-        }
-        let list = self.deeper(Self::list)?;
-        let at = first.at.start..self.tokens[self.next - 1].1.end;
-        Ok(Node { at, kind: Kind::In { value: Box::new(first), list, inside } })
+        return Fault { at: last..end, message };
+    };
+    // A number that goes on with letters comes in two pieces.
+    let start = source[..at.start].trim_end_matches(is_of_name).len();
+    if source[at.start..].starts_with(is_of_name) && start < at.start && source[start..].starts_with(|c: char| c.is_ascii_digit()) {
+        let message = format!("{} is no number; texts stand in quotes", tick(&source[start..at.end]));
+        return Fault { at: start..at.end, message };
     }
-
-    /// Up to the closing bracket.
-    fn list(&mut self) -> Result<Vec<Node>, Fault> {
-        let mut list = Vec::new();
-        loop {
-            if self.take(&["]"]).is_some() {
-                return Ok(list);
-            }
-            list.push(self.sum()?);
-            if self.take(&[","]).is_none() && self.sign() != Some("]") {
-                return self.fault("a `,` or the closing `]` is missing");
-            }
+    let token = &source[at.clone()];
+    let message = match token {
+        _ if source[..at.start].matches('[').count() > source[..at.start].matches(']').count() => "a `,` or the closing `]` is missing".to_owned(),
+        ")" | "]" => format!("{} without the bracket that opens it", tick(token)),
+        _ if token.starts_with(is_of_name) || token.starts_with(['\'', '"']) => {
+            let near = nearest(token, WORDS).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            format!("a comparison, `and` or `or` is missing in front of this{near}")
         }
-    }
+        _ => said.to_owned(),
+    };
+    Fault { at, message }
+}
 
-    fn chained(&mut self, first: Node) -> Result<Node, Fault> {
-        let mut rest = Vec::new();
-        while let Some(sign) = self.take(&["<", "<=", ">", ">=", "==", "!="]) {
-            let comparison = match sign {
-                "==" => Comparison::Equal,
-                "!=" => Comparison::Unequal,
-                "<" => Comparison::Less,
-                "<=" => Comparison::AtMost,
-                ">" => Comparison::More,
-                _ => Comparison::AtLeast,
-            };
-            rest.push((comparison, self.sum()?));
-        }
-        match rest.last() {
-            None => Ok(first),
-            Some((_, last)) => Ok(Node { at: first.at.start..last.at.end, kind: Kind::Compare(Box::new(first), rest) }),
-        }
-    }
+/// Turns the reader's tree into ours.
+struct Translation<'a> {
+    source: &'a str,
+}
 
-    fn sum(&mut self) -> Result<Node, Fault> {
-        self.calculated(&["+", "-"], |parser| parser.calculated(&["*", "/", "//", "%"], Self::signed))
-    }
-
-    /// Left to right.
-    fn calculated(&mut self, signs: &[&'static str], part: fn(&mut Self) -> Result<Node, Fault>) -> Result<Node, Fault> {
-        let mut left = part(self)?;
-        let mut n_links = 0;
-        while let Some(sign) = self.take(signs) {
-            let operator = match sign {
-                "+" => Operator::Plus,
-                "-" => Operator::Minus,
-                "*" => Operator::Times,
-                "/" => Operator::Divide,
-                "//" => Operator::DivideWhole,
-                _ => Operator::Remainder,
-            };
-            n_links += 1;
-            if n_links > DEEPEST {
-                return self.fault("too many links of one calculation");
-            }
-            let right = part(self)?;
-            left = Node { at: left.at.start..right.at.end, kind: Kind::Arithmetic(Box::new(left), operator, Box::new(right)) };
-        }
-        Ok(left)
-    }
-
-    fn signed(&mut self) -> Result<Node, Fault> {
-        let start = self.at().start;
-        if self.take(&["-"]).is_some() {
-            let inner = self.deeper(Self::signed)?;
-            return Ok(Node { at: start..inner.at.end, kind: Kind::Negative(Box::new(inner)) });
-        }
-        let base = self.operand()?;
-        if self.take(&["**"]).is_none() {
-            return Ok(base);
-        }
-        let exponent = self.deeper(Self::signed)?;
-        Ok(Node { at: start..exponent.at.end, kind: Kind::Arithmetic(Box::new(base), Operator::Power, Box::new(exponent)) })
-    }
-
-    fn operand(&mut self) -> Result<Node, Fault> {
-        let at = self.at();
-        let kind = match self.tokens.get(self.next) {
-            Some((Token::Value(value), _)) => Kind::Value(value.clone()),
-            Some((Token::Name(name), _)) => Kind::Name(name.clone()),
-            Some((Token::Sign("("), _)) => {
-                self.next += 1;
-                let inner = self.deeper(Self::either)?;
-                if self.take(&[")"]).is_none() {
-                    return self.fault("the closing `)` is missing");
+impl Translation<'_> {
+    fn node(&self, tree: &ast::Expr<'_>, depth: usize) -> Result<Node, Fault> {
+        let at = self.place(tree);
+        let refused = |message: &str| Err(Fault { at: at.clone(), message: message.to_owned() });
+        let Some(depth) = depth.checked_sub(1) else { return refused(TOO_DEEP) };
+        let node = |tree: &ast::Expr<'_>| self.node(tree, depth);
+        let boxed = |tree: &ast::Expr<'_>| node(tree).map(Box::new);
+        let kind = match tree {
+            ast::Expr::Const(constant) => match value(&constant.value) {
+                Some(value) => Kind::Value(value),
+                None => return refused("this is no number, no text and neither true nor false"),
+            },
+            ast::Expr::Var(_) | ast::Expr::GetAttr(_) | ast::Expr::GetItem(_) => Kind::Name(self.name(tree)?),
+            ast::Expr::UnaryOp(unary) => match unary.op {
+                ast::UnaryOpKind::Not => match &unary.expr {
+                    // `a not in [b]` comes as `not (a in [b])`.
+                    ast::Expr::BinOp(inner) if matches!(inner.op, ast::BinOpKind::In) => self.list(&inner.left, &inner.right, false, depth)?,
+                    inner => Kind::Not(boxed(inner)?),
+                },
+                ast::UnaryOpKind::Neg => Kind::Negative(boxed(&unary.expr)?),
+            },
+            ast::Expr::BinOp(binary) => {
+                let (left, right) = (&binary.left, &binary.right);
+                match binary.op {
+                    ast::BinOpKind::ScAnd => Kind::And(self.joined(tree, depth)?),
+                    ast::BinOpKind::ScOr => Kind::Or(self.joined(tree, depth)?),
+                    ast::BinOpKind::In => self.list(left, right, true, depth)?,
+                    ast::BinOpKind::Concat => return refused("texts can't be put together here"),
+                    op => match (comparison(op), operator(op)) {
+                        (Some(comparison), _) => Kind::Compare(boxed(left)?, vec![(comparison, node(right)?)]),
+                        (_, Some(operator)) => Kind::Arithmetic(boxed(left)?, operator, boxed(right)?),
+                        _ => return refused("this has no meaning in a condition"),
+                    },
                 }
-                return Ok(inner);
             }
-            Some((Token::Sign("["), _)) => return self.fault("a list stands behind `in`"),
-            Some(_) => return self.fault("a name, a number or a text in quotes is missing in front of this"),
-            None => return self.fault("a name, a number or a text in quotes is missing behind this"),
+            ast::Expr::Compare(chain) => {
+                let link = |link: &ast::CompareOp<'_>| match chained(link.op) {
+                    Some(comparison) => Ok((comparison, node(&link.expr)?)),
+                    None => Err(Fault { at: at.clone(), message: "`in` is no link of a chain: write two comparisons with `and`".to_owned() }),
+                };
+                Kind::Compare(boxed(&chain.expr)?, chain.ops.iter().map(link).collect::<Result<_, _>>()?)
+            }
+            ast::Expr::Filter(_) | ast::Expr::Test(_) | ast::Expr::Call(_) => return refused("functions and filters are not known here"),
+            ast::Expr::List(_) | ast::Expr::Tuple(_) => return refused("a list stands behind `in`, like `threads in [1, 2]`"),
+            ast::Expr::IfExpr(_) | ast::Expr::Slice(_) | ast::Expr::Map(_) => return refused("this has no meaning in a condition"),
         };
-        self.next += 1;
-        if let (Kind::Name(_), Some("(")) = (&kind, self.sign()) {
-            return self.fault("functions and filters are not known here");
-        }
         Ok(Node { at, kind })
     }
+
+    /// The parts of a chain of one word.
+    fn joined(&self, tree: &ast::Expr<'_>, depth: usize) -> Result<Vec<Node>, Fault> {
+        let ast::Expr::BinOp(outer) = tree else { return Ok(Vec::new()) };
+        let is_and = matches!(outer.op, ast::BinOpKind::ScAnd);
+        let mut parts = vec![&outer.right];
+        let mut rest = &outer.left;
+        while let ast::Expr::BinOp(inner) = rest
+            && matches!((is_and, inner.op), (true, ast::BinOpKind::ScAnd) | (false, ast::BinOpKind::ScOr))
+        {
+            parts.push(&inner.right);
+            rest = &inner.left;
+        }
+        parts.push(rest);
+        parts.into_iter().rev().map(|part| self.node(part, depth)).collect()
+    }
+
+    fn list(&self, value: &ast::Expr<'_>, list: &ast::Expr<'_>, inside: bool, depth: usize) -> Result<Kind, Fault> {
+        let ast::Expr::List(items) = list else {
+            let message = "`in` takes a list in brackets, like `threads in [1, 2]`".to_owned();
+            return Err(Fault { at: self.place(list), message });
+        };
+        let list = items.items.iter().map(|item| self.node(item, depth)).collect::<Result<_, _>>()?;
+        Ok(Kind::In { value: Box::new(self.node(value, depth)?), list, inside })
+    }
+
+    /// `threads`, `device.logical_cpus`, `flags.-fa`, `flags["-fa"]`: as written in the source, where dashes are dashes.
+    fn name(&self, tree: &ast::Expr<'_>) -> Result<String, Fault> {
+        match tree {
+            ast::Expr::GetItem(item) => {
+                let key = if let ast::Expr::Const(key) = &item.subscript_expr { key.value.as_str().map(str::to_owned) } else { None };
+                match key {
+                    Some(key) => Ok(format!("{}.{key}", self.name(&item.expr)?)),
+                    None => Err(Fault { at: self.place(tree), message: "this has no meaning in a condition".to_owned() }),
+                }
+            }
+            ast::Expr::GetAttr(attribute) => {
+                let end = self.place(tree).end;
+                let written = self.source.get(end.saturating_sub(attribute.name.len())..end).unwrap_or(attribute.name);
+                Ok(format!("{}.{written}", self.name(&attribute.expr)?))
+            }
+            ast::Expr::Var(variable) => Ok(self.source.get(self.place(tree)).unwrap_or(variable.id).to_owned()),
+            _ => Err(Fault { at: self.place(tree), message: "this has no meaning in a condition".to_owned() }),
+        }
+    }
+
+    fn place(&self, tree: &ast::Expr<'_>) -> Range<usize> {
+        let span = tree.span();
+        // An attribute's own span may begin at its dot.
+        let start = match tree {
+            ast::Expr::GetAttr(attribute) => self.place(&attribute.expr).start,
+            ast::Expr::GetItem(item) => self.place(&item.expr).start,
+            _ => span.start_offset as usize,
+        };
+        let end = span.end_offset as usize;
+        let end = end.min(self.source.len());
+        let start = start.min(end);
+        if self.source.get(start..end).is_some() { start..end } else { 0..self.source.len() }
+    }
+}
+
+fn value(value: &minijinja::Value) -> Option<AxisValue> {
+    match value.kind() {
+        ValueKind::Bool => Some(AxisValue::Bool(value.is_true())),
+        ValueKind::String => value.as_str().map(|text| AxisValue::Text(text.to_owned())),
+        ValueKind::Number if value.is_integer() => value.as_i64().map(AxisValue::Int),
+        ValueKind::Number => f64::try_from(value.clone()).ok().filter(|value| value.is_finite()).map(AxisValue::Float),
+        _ => None,
+    }
+}
+
+fn comparison(op: ast::BinOpKind) -> Option<Comparison> {
+    Some(match op {
+        ast::BinOpKind::Eq => Comparison::Equal,
+        ast::BinOpKind::Ne => Comparison::Unequal,
+        ast::BinOpKind::Lt => Comparison::Less,
+        ast::BinOpKind::Lte => Comparison::AtMost,
+        ast::BinOpKind::Gt => Comparison::More,
+        ast::BinOpKind::Gte => Comparison::AtLeast,
+        _ => return None,
+    })
+}
+
+fn chained(op: ast::CompareOpKind) -> Option<Comparison> {
+    Some(match op {
+        ast::CompareOpKind::Eq => Comparison::Equal,
+        ast::CompareOpKind::Ne => Comparison::Unequal,
+        ast::CompareOpKind::Lt => Comparison::Less,
+        ast::CompareOpKind::Lte => Comparison::AtMost,
+        ast::CompareOpKind::Gt => Comparison::More,
+        ast::CompareOpKind::Gte => Comparison::AtLeast,
+        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => return None,
+    })
+}
+
+fn operator(op: ast::BinOpKind) -> Option<Operator> {
+    Some(match op {
+        ast::BinOpKind::Add => Operator::Plus,
+        ast::BinOpKind::Sub => Operator::Minus,
+        ast::BinOpKind::Mul => Operator::Times,
+        ast::BinOpKind::Div => Operator::Divide,
+        ast::BinOpKind::FloorDiv => Operator::DivideWhole,
+        ast::BinOpKind::Rem => Operator::Remainder,
+        ast::BinOpKind::Pow => Operator::Power,
+        _ => return None,
+    })
 }
