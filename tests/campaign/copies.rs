@@ -476,6 +476,19 @@ fn the_last_controllers_names_are_known_although_the_export_takes_the_lock() {
 }
 
 #[test]
+fn a_directory_that_somebody_has_copied_is_in_the_copy_too() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let place = bench.place(1, 0);
+    let backup = place.parent().unwrap().with_file_name("backup of one");
+    fs::create_dir(&backup).unwrap();
+    fs::copy(&place, backup.join(place.file_name().unwrap())).unwrap();
+    export(&bench, &[]).expect(0);
+    assert_eq!(records(&bench.lab.path("out")).len(), 5);
+    assert!(bench.lab.path("out/here/backup of one/timing-r0.json").is_file());
+}
+
+#[test]
 fn an_interrupted_export_leaves_nothing_and_the_next_one_removes_what_a_killed_one_left() {
     let bench = Bench::new();
     bench.run(&[]).expect(0);
