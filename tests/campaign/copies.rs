@@ -288,6 +288,17 @@ fn a_copy_of_a_copy_is_one_and_nothing_runs_into_either() {
 }
 
 #[test]
+fn who_tries_a_copy_is_not_named_in_it() {
+    let bench = talkative();
+    bench.run(&[]).expect(0);
+    export(&bench, &[]).expect(0);
+    bench.lab.run(&["reparse", "out"]).expect(0);
+    bench.lab.run(&["export", "out", "--public", "second"]).expect(0);
+    is_nowhere(&bench.lab.path("out"), "tester");
+    is_nowhere(&bench.lab.path("out"), &format!("@{}", host()));
+}
+
+#[test]
 fn an_export_says_what_it_needs_and_overwrites_nothing() {
     let bench = Bench::new();
     bench.run(&[]).expect(0);
