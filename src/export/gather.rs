@@ -179,7 +179,9 @@ impl Gathered {
         // A full name's first label is a name of the host, too.
         let labels: Vec<String> = hosts.iter().filter_map(|host| host.split('.').next()).map(str::to_owned).collect();
         hosts.extend(labels);
-        let telling = |name: &String| name.len() > 1 && !EVERYBODYS.contains(&name.as_str()) && name.parse::<u64>().is_err();
+        // `<redacted>` is what a copy has in its place.
+        let telling =
+            |name: &String| name.len() > 1 && !name.starts_with('<') && !EVERYBODYS.contains(&name.as_str()) && name.parse::<u64>().is_err();
         users.retain(telling);
         hosts.retain(telling);
         let known: BTreeSet<String> = hosts.iter().map(|host| crate::run::assemble::pseudonym(&id.salt, host)).collect();

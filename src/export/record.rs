@@ -75,12 +75,11 @@ impl Names {
         let eight = |text: &str| text.get(..8).unwrap_or_default().to_owned();
         for (path, record) in &gathered.records {
             let old = &record.ids.point_identity;
-            // Where it lies, and where a superseded one lay when the journal spoke of it.
-            let lies_in = (!is_superseded(path)).then(|| path.split('/').nth(1)).flatten().map(str::to_owned);
-            let names = [lies_in, Some(format!("{}-{}", record.ids.point.slug, eight(old)))].into_iter().flatten();
+            // As it is written; one that somebody has renamed since goes by that name.
+            let dir = format!("{}-{}", record.ids.point.slug, eight(old));
+            let clean = slug(&record.ids.point, secrets);
             if let Some(new) = identities.get(old) {
-                let new = format!("{}-{}", slug(&record.ids.point, secrets), eight(new));
-                names.for_each(|name| _ = dirs.entry(name).or_insert_with(|| new.clone()));
+                dirs.entry(dir).or_insert_with(|| format!("{clean}-{}", eight(new)));
                 continue;
             }
             let new =
@@ -88,8 +87,7 @@ impl Names {
             if let Some((_, other)) = came_from.insert(new.clone(), (old, path)) {
                 return Err(ExportError::Merged { one: other.to_owned(), other: path.clone() });
             }
-            let dir = format!("{}-{}", slug(&record.ids.point, secrets), eight(&new));
-            names.for_each(|name| _ = dirs.entry(name).or_insert_with(|| dir.clone()));
+            dirs.entry(dir).or_insert_with(|| format!("{clean}-{}", eight(&new)));
             identities.insert(old.clone(), new);
         }
         let sha256 = |text: &String| sha256_hex(text.as_bytes());

@@ -288,6 +288,17 @@ fn a_copy_of_a_copy_is_one_and_nothing_runs_into_either() {
 }
 
 #[test]
+fn who_tries_a_copy_is_not_named_in_it() {
+    let bench = talkative();
+    bench.run(&[]).expect(0);
+    export(&bench, &[]).expect(0);
+    bench.lab.run(&["reparse", "out"]).expect(0);
+    bench.lab.run(&["export", "out", "--public", "second"]).expect(0);
+    is_nowhere(&bench.lab.path("out"), "tester");
+    is_nowhere(&bench.lab.path("out"), &format!("@{}", host()));
+}
+
+#[test]
 fn an_export_says_what_it_needs_and_overwrites_nothing() {
     let bench = Bench::new();
     bench.run(&[]).expect(0);
@@ -473,6 +484,19 @@ fn the_last_controllers_names_are_known_although_the_export_takes_the_lock() {
     export(&bench, &[]).expect(0);
     is_nowhere(&bench.lab.path("out"), "annabel");
     is_nowhere(&bench.lab.path("out"), "gustav");
+}
+
+#[test]
+fn a_directory_that_somebody_has_copied_is_in_the_copy_too() {
+    let bench = Bench::new();
+    bench.run(&[]).expect(0);
+    let place = bench.place(1, 0);
+    let backup = place.parent().unwrap().with_file_name("backup of one");
+    fs::create_dir(&backup).unwrap();
+    fs::copy(&place, backup.join(place.file_name().unwrap())).unwrap();
+    export(&bench, &[]).expect(0);
+    assert_eq!(records(&bench.lab.path("out")).len(), 5);
+    assert!(bench.lab.path("out/here/backup of one/timing-r0.json").is_file());
 }
 
 #[test]
