@@ -100,10 +100,10 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
     let bytes = match read {
         Ok(bytes) => bytes,
         Err(error) => {
-            let hint = if error.kind() == io::ErrorKind::NotFound {
-                "check the path; campaign files usually lie in `configs/`"
-            } else {
-                "check the path and its permissions"
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => "check the path; campaign files usually lie in `configs/`",
+                io::ErrorKind::Other => "write the campaign into a file: a run names it, and looks for what it uses beside it",
+                _ => "check the path and its permissions",
             };
             out.file_error(format!("cannot read {}: {}", path.display(), plain(&error))).hint(hint);
             return Err(errors(out, ""));
@@ -118,11 +118,13 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
         Ok(source) => source,
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
+            let encoding =
+                if error.as_bytes().starts_with(&[0xff, 0xfe]) || error.as_bytes().starts_with(&[0xfe, 0xff]) { "utf-16" } else { "latin1" };
             let source = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let place = Span { start: at, end: at + char::REPLACEMENT_CHARACTER.len_utf8() };
             out.error(place, "not UTF-8 text")
                 .label("the first byte that isn't")
-                .hint(format!("save the file as UTF-8, or convert it: `iconv -f latin1 -t utf-8 {}`", path.display()));
+                .hint(format!("save the file as UTF-8, or convert it: `iconv -f {encoding} -t utf-8 {}`", path.display()));
             return Err(errors(out, &source));
         }
     };
