@@ -95,7 +95,10 @@ fn a_byte_that_is_not_utf_8_is_located() {
     fs::write(&file, b"campaign: x\ndescription: caf\xe9\n").expect("written");
     let text = config::load(&file, &[]).expect_err("latin 1").render(false);
     assert!(text.contains("error: not UTF-8 text"), "{text}");
-    assert!(text.contains("latin1.yaml:2:17"), "{text}");
+    assert!(text.contains("latin1.yaml:2:17") && text.contains("iconv -f latin1"), "{text}");
+    fs::write(&file, b"\xff\xfed\0e\0").expect("written");
+    let text = config::load(&file, &[]).expect_err("UTF-16").render(false);
+    assert!(text.contains("iconv -f utf-16"), "{text}");
 }
 
 #[test]

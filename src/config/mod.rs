@@ -105,6 +105,7 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
             let hint = match error.kind() {
                 io::ErrorKind::NotFound => "check the path; campaign files usually lie in `configs/`; `isotherm init` writes a first one",
                 io::ErrorKind::IsADirectory => "name the campaign file; for results there are `isotherm report` and `isotherm status`",
+                io::ErrorKind::Other => "write the campaign into a file: a run names it, and looks for what it uses beside it",
                 _ => "check the path and its permissions",
             };
             out.file_error(format!("cannot read {}: {}", path.display(), plain(&error))).hint(hint);
@@ -120,11 +121,13 @@ pub fn draft(path: &Path, set: &[String]) -> Result<Draft, ConfigErrors> {
         Ok(source) => source,
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
+            let encoding =
+                if error.as_bytes().starts_with(&[0xff, 0xfe]) || error.as_bytes().starts_with(&[0xfe, 0xff]) { "utf-16" } else { "latin1" };
             let source = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let place = Span { start: at, end: at + char::REPLACEMENT_CHARACTER.len_utf8() };
             out.error(place, "not UTF-8 text")
                 .label("the first byte that isn't")
-                .hint(format!("save the file as UTF-8, or convert it: `iconv -f latin1 -t utf-8 {}`", path.display()));
+                .hint(format!("save the file as UTF-8, or convert it: `iconv -f {encoding} -t utf-8 {}`", path.display()));
             return Err(errors(out, &source));
         }
     };
