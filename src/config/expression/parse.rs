@@ -59,7 +59,7 @@ fn plain_names(source: &str, names: &[&str]) -> Result<String, Fault> {
             let known = names.iter().filter(|name| rest.starts_with(**name) && !rest[name.len()..].starts_with(is_of_name));
             let len = known.map(|name| name.len()).max().unwrap_or_else(|| {
                 let option = rest.starts_with("flags.");
-                rest.find(|c| !is_of_name(c) && !(option && c == '-')).unwrap_or(rest.len())
+                rest.find(|c| !(is_of_name(c) || option && c == '-')).unwrap_or(rest.len())
             });
             text.extend(rest[..len].chars().map(|c| if c == '-' { '_' } else { c }));
         } else if let Some(sign) = ["==", "!=", "<=", ">="].into_iter().find(|sign| rest.starts_with(sign)) {
