@@ -11,6 +11,8 @@ mod chaos;
 mod client;
 #[path = "survival/deaths.rs"]
 mod deaths;
+#[path = "survival/disks.rs"]
+mod disks;
 #[path = "survival/places.rs"]
 mod places;
 #[path = "survival/rig.rs"]

@@ -3,7 +3,7 @@
 //! `<spool>/<run_id>/run.json` is there before the run starts; `result-<sha256>.json` appears by one rename when it is complete,
 //! so that its name says whether its content is whole. Takes runs and results, gives bytes; must not know what they mean.
 
-use crate::capture;
+use crate::{capture, sys};
 use isotherm_wire::result::RunResult;
 use isotherm_wire::session::Start;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 
 /// Version of `run.json`.
 const SPOOL_VERSION: u32 = 1;
+
+/// Space set aside for a result before its run starts, bytes: both ends of both streams in base64, and samples of hours.
+const RESERVED_BYTES: u64 = 8 << 20;
+const RESERVE: &str = "reserve";
 
 /// What is known of a run before it has a result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,7 +51,8 @@ impl Spool {
         is_run_id(run_id).then(|| self.dir.join(run_id))
     }
 
-    /// Note a run, durably, before it starts.
+    /// Note a run, durably, before it starts, and set space aside for its result: a disk that fills up meanwhile must not cost it, and
+    /// on one that is full nothing is measured in vain.
     pub fn begin(&self, start: &Start) -> io::Result<()> {
         let dir = self.dir_of(&start.run_id).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a run id"))?;
         match fs::create_dir(&dir) {
@@ -56,7 +61,11 @@ impl Spool {
         }
         let run =
             RunFile { spool_version: SPOOL_VERSION, run_id: start.run_id.clone(), task_sha256: task_sha256(start), manifest: start.manifest.clone() };
-        write_durably(&dir, "run.json", &serde_json::to_vec(&run)?)?;
+        let noted = reserve(&dir).and_then(|()| write_durably(&dir, "run.json", &serde_json::to_vec(&run)?));
+        if noted.is_err() {
+            let _ = fs::remove_dir_all(&dir);
+        }
+        noted?;
         File::open(&self.dir)?.sync_all()
     }
 
@@ -65,6 +74,7 @@ impl Spool {
         let dir = self.dir_of(&result.run_id).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a run id"))?;
         let bytes = serde_json::to_vec(result)?;
         let sha256 = capture::sha256_hex(&bytes);
+        let _ = fs::rename(dir.join(RESERVE), temporary(&dir, &result_name(&sha256)));
         write_durably(&dir, &result_name(&sha256), &bytes)?;
         Ok((bytes.len() as u64, sha256))
     }
@@ -141,11 +151,25 @@ fn sealed(dir: &Path) -> Option<(u64, String)> {
     })
 }
 
-/// Temporary, fsync, rename, fsync of the directory: the file is there whole or not at all.
+fn temporary(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!(".{name}.tmp"))
+}
+
+/// Blocks for a result; where a file system can't set any aside, it may do without.
+fn reserve(dir: &Path) -> io::Result<()> {
+    match sys::allocate(&File::create(dir.join(RESERVE))?, RESERVED_BYTES) {
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        allocated => allocated,
+    }
+}
+
+/// Temporary, fsync, rename, fsync of the directory: the file is there whole or not at all. A temporary that is there is written over,
+/// in the blocks that it has.
 fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = dir.join(format!(".{name}.tmp"));
-    let mut file = File::create(&temporary)?;
+    let temporary = temporary(dir, name);
+    let mut file = File::options().write(true).create(true).truncate(false).open(&temporary)?;
     file.write_all(bytes)?;
+    file.set_len(bytes.len() as u64)?;
     file.sync_all()?;
     fs::rename(&temporary, dir.join(name))?;
     File::open(dir)?.sync_all()

@@ -232,6 +232,16 @@ pub fn pipe() -> io::Result<(File, File)> {
     }
 }
 
+/// Give a file this many bytes of blocks, really; `EOPNOTSUPP` where its file system can't.
+pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let bytes = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    // SAFETY: a valid descriptor and plain integers.
+    match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Reads of this end never wait; the other end isn't touched.
 pub fn set_nonblocking(file: &File) -> io::Result<()> {
     // SAFETY: a live descriptor and plain integers.

@@ -146,6 +146,7 @@ fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manife
     let of_point = scan.entries.iter().filter(|entry| entry.point_identity == planned);
     let earlier = of_point.filter(|entry| tells_answer(entry, repetition, &rules, &libraries)).find_map(|entry| entry.output_digest.clone());
     let mut record = assemble::record(result, manifest, &results.id.salt, earlier.as_deref());
+    results.still_there()?;
     let entry = write::write(&results.dir, &mut record, Valid::Stays)?;
     scan.entries.retain(|other| other.path != entry.path);
     let stored = Stored {

@@ -396,6 +396,7 @@ impl DeviceNight<'_, '_> {
 
     /// Write a record and say so.
     fn keep(&mut self, mut record: Record, label: String, valid: Valid) -> Result<(), Stop> {
+        self.night.results.still_there()?;
         let entry = write::write(&self.night.results.dir, &mut record, valid)?;
         self.night.scan.entries.retain(|e| e.path != entry.path);
         let event = finished(&record, label, entry.path.clone());

@@ -158,7 +158,7 @@ impl<'a> Night<'a> {
     /// Journal and observer hear it; what the journal can't take stops the night at the next step.
     pub(super) fn emit(&mut self, event: Event) {
         if !matches!(event, Event::Phase { .. })
-            && let Err(e) = self.journal.append(&event)
+            && let Err(e) = self.results.still_there().and_then(|()| self.journal.append(&event))
         {
             self.fatal.get_or_insert(e);
         }
@@ -258,13 +258,14 @@ impl<'a> Night<'a> {
         let mut part = DeviceNight { night: self, device, session };
         let result = part.everything();
         let DeviceNight { session, night, .. } = part;
-        night.write_report(id)?;
-        // A run that goes on keeps the keeper: then this is refused, which is right.
+        let written = night.write_report(id);
+        // Whatever went wrong here, the device is given back. A run that goes on keeps the keeper: then this is refused, which is right.
         let released = session.end().is_ok();
         if released {
             self.emit(Event::DeviceReleased { device: id.to_owned() });
         }
-        result
+        result?;
+        Ok(written?)
     }
 
     pub(super) fn jobs(&self) -> Vec<PlannedJob> {
@@ -373,6 +374,7 @@ impl<'a> Night<'a> {
     pub(super) fn write_report(&self, id: &str) -> Result<(), StoreError> {
         let Some(mut report) = self.reports.get(id).cloned() else { return Ok(()) };
         report.machine.hostname = assemble::pseudonym(&self.results.id.salt, &report.machine.hostname);
+        self.results.still_there()?;
         durable::create_dir(&self.results.dir.join(index::DEVICES))?;
         self.write_json(&format!("{}/{id}.json", index::DEVICES), &report)
     }

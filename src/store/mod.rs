@@ -30,6 +30,8 @@ pub enum StoreError {
     NotResults { path: PathBuf },
     #[error("{path} is a public copy: nothing can be run into it")]
     PublicCopy { path: PathBuf },
+    #[error("{path} was deleted, moved or replaced while it was written to")]
+    Gone { path: PathBuf },
     #[error("{path} is damaged: {reason}")]
     Damaged { path: PathBuf, reason: String },
 }
@@ -55,6 +57,9 @@ impl StoreError {
             StoreError::Io { source, .. } if matches!(source.kind(), std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists) => {
                 Some("name a directory with `--results DIR`".into())
             }
+            StoreError::Gone { .. } => Some(
+                "put it back and run again to go on; without it, `isotherm collect --into DIR` fetches what waits on a device, and `run` measures the rest".into(),
+            ),
             StoreError::Damaged { path, .. } => Some(format!("put back a copy of {}, or move the directory away to begin anew", path.display())),
             StoreError::Io { .. } => None,
         }

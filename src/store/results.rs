@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub const ID_FILE: &str = ".isotherm-id";
@@ -40,7 +41,7 @@ pub struct Results {
     pub id: ResultsId,
     /// What `.lock` said when it was taken: who was here last.
     pub before: String,
-    _lock: File,
+    lock: File,
 }
 
 impl Results {
@@ -76,7 +77,7 @@ impl Results {
             }
             Err(e) => return Err(e),
         };
-        Ok(Results { dir, id, before, _lock: lock })
+        Ok(Results { dir, id, before, lock })
     }
 
     /// Make or open, and lock, a directory for records of another results directory: `<parent>/<campaign>`, or with the beginning of
@@ -110,7 +111,7 @@ impl Results {
             }
             Err(e) => return Err(e),
         };
-        Ok(Results { dir, id, before, _lock: lock })
+        Ok(Results { dir, id, before, lock })
     }
 
     /// Lock a results directory that is there. `doing`: what for, for whoever finds it locked.
@@ -122,7 +123,20 @@ impl Results {
         // A public copy names nobody, whoever tries it before it is given away.
         let doing = if id.exported.is_some() { "another isotherm uses it" } else { doing };
         let (lock, before) = lock(dir, doing)?;
-        Ok(Results { dir: dir.to_owned(), id, before, _lock: lock })
+        Ok(Results { dir: dir.to_owned(), id, before, lock })
+    }
+
+    /// Is the directory still the one that was locked? What is written into another in its place is nobody's.
+    ///
+    /// # Errors
+    /// `Gone` if it was deleted, moved or replaced, or if its lock was.
+    pub fn still_there(&self) -> Result<(), StoreError> {
+        let locked = self.lock.metadata().map_err(io_error("look at", &self.dir))?;
+        match fs::metadata(self.dir.join(LOCK_FILE)) {
+            Ok(now) if (now.dev(), now.ino()) == (locked.dev(), locked.ino()) => Ok(()),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io_error("look at", &self.dir)(e)),
+            _ => Err(StoreError::Gone { path: self.dir.clone() }),
+        }
     }
 }
 
