@@ -11,5 +11,7 @@ mod agent;
 mod conditions;
 #[path = "containment/endings.rs"]
 mod endings;
+#[path = "containment/stuck.rs"]
+mod stuck;
 #[path = "containment/ward.rs"]
 mod ward;

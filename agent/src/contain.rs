@@ -324,6 +324,11 @@ fn reap(ended: &mut u32) -> bool {
     }
 }
 
+/// Take the status of what an earlier run could not end and what has ended since: it is none of the next run's.
+pub fn reap_leftovers() {
+    reap(&mut 0);
+}
+
 /// What containment is permitted here, found by trying it.
 pub fn trial() -> ContainmentCapability {
     let mut reasons = Vec::new();

@@ -67,6 +67,15 @@ fn after_name(pid: i32) -> Option<String> {
     Some(stat.rsplit_once(')')?.1.trim_start().to_owned())
 }
 
+/// When a process was started, clock ticks after boot; `None` if there is none, or only what its parent has not waited for.
+pub fn start_ticks(pid: i32) -> Option<u64> {
+    let fields = after_name(pid)?;
+    let mut fields = fields.split_whitespace();
+    // Fields 3 and 22 of proc_pid_stat(5).
+    let dead = matches!(fields.next()?, "Z" | "X" | "x");
+    fields.nth(18)?.parse().ok().filter(|_| !dead)
+}
+
 /// Send KILL to all processes below this one, and to what they start meanwhile.
 pub fn kill_below_us() {
     let mut signalled = BTreeSet::new();

@@ -165,7 +165,7 @@ fn reserve(dir: &Path) -> io::Result<()> {
 
 /// Temporary, fsync, rename, fsync of the directory: the file is there whole or not at all. A temporary that is there is written over,
 /// in the blocks that it has.
-fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary(dir, name);
     let mut file = File::options().write(true).create(true).truncate(false).open(&temporary)?;
     file.write_all(bytes)?;

@@ -69,7 +69,7 @@ impl DeviceError {
                     "a keeper of another isotherm version is still there: run the campaign it belongs to with that version, or wait ten minutes"
                         .into(),
                 ),
-                Failure::Quarantined { .. } => Some("reboot the device, or end that process by hand".into()),
+                Failure::Quarantined { .. } => Some("end what it waits for, such as a file server that does not answer, or reboot the device; then run again".into()),
                 _ => None,
             },
             DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } => {

@@ -132,7 +132,7 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Error,
             means: "A process of the run could not be ended and may disturb what follows",
-            when: "A process was still there 10 s after KILL. The device is quarantined until the keeper is replaced and finds nothing left",
+            when: "A process was still there 10 s after KILL. The device is quarantined until that process has ended or the device was booted again",
             headline: Headline::LeftOut,
             hint: "see where it hangs (the message names it), then reboot the device",
         }

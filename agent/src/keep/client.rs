@@ -247,8 +247,12 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
     };
     match &known {
         Some(sha256) if *sha256 != task_sha256 => return Err(Failure::RunDiffers { run_id: start.run_id }),
-        None if state.quarantined.is_some() => return Err(Failure::Quarantined { reason: state.quarantined.clone().unwrap_or_default() }),
-        _ => {}
+        Some(_) => {}
+        None => {
+            if let Some(reason) = state.quarantine.reason() {
+                return Err(Failure::Quarantined { reason });
+            }
+        }
     }
     if let Some(client) = state.clients.get_mut(&client) {
         client.follows = Some(start.run_id.clone());

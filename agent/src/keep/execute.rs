@@ -25,15 +25,10 @@ const MOST_EXPECTED_SAMPLES: usize = 6000;
 
 pub(super) fn execute(keeper: &Keeper, start: &Start, cancelled: &File) {
     let run_id = &start.run_id;
+    contain::reap_leftovers();
     let result = Run::new(keeper, start, cancelled).execute();
-    if let Some(survivor) = result.containment.survivors.first() {
-        let reason = format!(
-            "process {} of run {run_id} can't be ended (state {}, waiting in {})",
-            survivor.pid,
-            survivor.state,
-            survivor.wchan.as_deref().unwrap_or("?")
-        );
-        keeper.state().quarantined = Some(reason);
+    if !result.containment.survivors.is_empty() {
+        keeper.state().quarantine.hold(run_id, &result.containment.survivors);
     }
     let sealed = keeper.spool.seal(&result);
     let event = match sealed {

@@ -6,6 +6,7 @@ mod client;
 mod execute;
 pub mod lease;
 mod outgoing;
+mod quarantine;
 
 use crate::inspect::files::HashCache;
 use crate::spool::Spool;
@@ -15,6 +16,7 @@ use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, Holder, Phase};
 use outgoing::Outgoing;
+use quarantine::Quarantine;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -71,7 +73,7 @@ struct State {
     next_client: u64,
     /// Runs that ended and could not be sealed: in words.
     unsealed: HashMap<String, String>,
-    quarantined: Option<String>,
+    quarantine: Quarantine,
     /// The keeper is about to exit: nobody is taken in and nothing is started any more.
     closing: bool,
     /// A controller ended the session; the number of the client that waits for the reply, and its request's id.
@@ -163,7 +165,8 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     // Orphans of a run whose `init` is killed come to us.
     let reaping = sys::become_subreaper();
     let spool = Spool::new(dirs.spool());
-    let quarantined = end_lost_runs(&spool).map_err(|e| other("reading the spool", &e))?;
+    let mut quarantine = Quarantine::open(&dirs.path);
+    end_lost_runs(&spool, &mut quarantine).map_err(|e| other("reading the spool", &e))?;
     // Of runs that were lost: nobody uses it any more.
     let _ = std::fs::remove_dir_all(dirs.scratch());
     let mut containment = contain::trial();
@@ -187,22 +190,23 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
         facts,
         containment,
         holder,
-        state: Mutex::new(State { quarantined, idle_since_ns: sys::boottime_ns(), ..State::default() }),
+        state: Mutex::new(State { quarantine, idle_since_ns: sys::boottime_ns(), ..State::default() }),
         wake,
     };
     Ok((Arc::new(keeper), listener, wakened))
 }
 
-/// Runs without a result whose keeper is gone: end what is left of them. `Some` = something could not be ended.
-fn end_lost_runs(spool: &Spool) -> io::Result<Option<String>> {
+/// Runs without a result whose keeper is gone: end what is left of them.
+fn end_lost_runs(spool: &Spool, quarantine: &mut Quarantine) -> io::Result<()> {
     spool.drop_unstarted()?;
     for entry in spool.entries()?.iter().filter(|e| e.sealed.is_none()) {
         contain::end_cgroup(&entry.run.run_id);
         if let Err(pids) = processes::sweep(&entry.run.run_id) {
-            return Ok(Some(format!("processes {pids:?} of run {} can't be ended", entry.run.run_id)));
+            quarantine.hold(&entry.run.run_id, &processes::described(pids));
+            break;
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 fn detach_stdout() {
