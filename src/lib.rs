@@ -14,6 +14,7 @@ pub mod registry;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod shell;
 pub mod stats;
 pub mod store;
 

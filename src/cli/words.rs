@@ -1,6 +1,7 @@
 //! Words and numbers as people read them.
 
 use crate::report::Foreign;
+use crate::shell;
 use crate::store::record::Metric;
 use std::time::Duration;
 
@@ -54,10 +55,9 @@ pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// As a shell takes it for one word.
+/// As a shell takes it for one word, and a terminal for text.
 pub fn shell_word(text: &str) -> String {
-    let safe = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,=".contains(c);
-    if !text.is_empty() && text.chars().all(safe) { text.to_owned() } else { format!("'{}'", plain(text).replace('\'', "'\\''")) }
+    shell::word(&plain(text))
 }
 
 #[cfg(test)]

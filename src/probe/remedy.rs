@@ -1,5 +1,6 @@
 //! What would mend an absence: something that can be pasted, or the one thing to do. One table, by what is absent and why.
 
+use crate::shell;
 use isotherm_wire::inspect::Machine;
 use isotherm_wire::probe::{Absent, Capability, Cause, Family};
 
@@ -8,7 +9,7 @@ use isotherm_wire::probe::{Absent, Capability, Cause, Family};
 pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
     let Absent { cause, reason } = capability.absent()?;
     let id = capability.id.as_str();
-    let source = quoted(&capability.source);
+    let source = shell::word(&capability.source);
     let text = match (capability.family, cause) {
         (Family::Inference, Cause::NoAnswer | Cause::Failed) => format!("{source} --version   # what does it wait for, or miss?"),
         (Family::Gpu, Cause::NoAnswer) => format!("{source}   # what does it wait for?"),
@@ -46,12 +47,6 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
     Some(text)
 }
 
-/// A path as a shell takes it for one word: names of files are anybody's choice.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-,".contains(c);
-    if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', "'\\''")) }
-}
-
 fn is_x86(machine: &Machine) -> bool {
     machine.arch == "x86_64" || machine.cpu_features.iter().any(|feature| feature == "sse4_2")
 }
@@ -76,8 +71,8 @@ mod tests {
 
     #[test]
     fn a_path_is_one_word_of_a_command() {
-        assert_eq!(quoted("/sys/class/powercap/intel-rapl:0/energy_uj"), "/sys/class/powercap/intel-rapl:0/energy_uj");
-        assert_eq!(quoted("/a b/$(c)'d"), "'/a b/$(c)'\\''d'");
+        assert_eq!(shell::word("/sys/class/powercap/intel-rapl:0/energy_uj"), "/sys/class/powercap/intel-rapl:0/energy_uj");
+        assert_eq!(shell::word("/a b/$(c)'d"), "'/a b/$(c)'\\''d'");
     }
 
     #[test]

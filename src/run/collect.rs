@@ -2,15 +2,14 @@
 
 use super::assemble;
 use super::manifest::Manifest;
-use super::reparse::tells_answer;
+use super::reparse::earlier_digest;
 use crate::config::model::Device;
 use crate::config::safe_name;
 use crate::device::{DeviceError, Happening, Session};
-use crate::plan::identity;
 use crate::store::index::{self, Scan};
-use crate::store::record::{RanRole, Status};
+use crate::store::record::Status;
 use crate::store::results::{Results, ResultsId};
-use crate::store::write::{self, Valid};
+use crate::store::write::Valid;
 use crate::store::{StoreError, results};
 use isotherm_wire::result::RunResult;
 use isotherm_wire::session::{Event, Holder, RunState, SpoolEntry};
@@ -136,19 +135,9 @@ fn fit_for_paths(manifest: Manifest) -> Result<Manifest, String> {
 
 fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manifest) -> Result<Stored, StoreError> {
     let (label, repetition) = (manifest.label.clone(), manifest.repetition);
-    let planned = identity::point_identity(&manifest.identity);
-    let libraries: BTreeMap<String, String> = assemble::files(&result, &manifest)
-        .into_iter()
-        .filter(|file| file.role == RanRole::Library)
-        .map(|file| (file.file.path, file.file.sha256))
-        .collect();
-    let rules = manifest.parse.digest();
-    let of_point = scan.entries.iter().filter(|entry| entry.point_identity == planned);
-    let earlier = of_point.filter(|entry| tells_answer(entry, repetition, &rules, &libraries)).find_map(|entry| entry.output_digest.clone());
+    let earlier = earlier_digest(&scan.entries, &manifest, &assemble::files(&result, &manifest));
     let mut record = assemble::record(result, manifest, &results.id.salt, earlier.as_deref());
-    results.still_there()?;
-    let entry = write::write(&results.dir, &mut record, Valid::Stays)?;
-    scan.entries.retain(|other| other.path != entry.path);
+    let entry = results.write(&mut record, Valid::Stays)?;
     let stored = Stored {
         campaign: record.ids.campaign.clone(),
         label,
@@ -157,7 +146,7 @@ fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manife
         dir: results.dir.display().to_string(),
         path: entry.path.clone(),
     };
-    scan.entries.push(entry);
+    scan.put(entry);
     Ok(stored)
 }
 

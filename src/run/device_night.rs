@@ -9,12 +9,12 @@ use super::{RunError, Stop, assemble};
 use crate::backend;
 use crate::config::model::Device;
 use crate::device::{DeviceError, Session};
-use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
+use crate::plan::identity::{DeviceReport, REPORT_VERSION};
 use crate::plan::{JobState, PlannedJob, diff, files};
 use crate::store::Broken;
 use crate::store::index::Entry;
 use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
-use crate::store::write::{self, Valid};
+use crate::store::write::Valid;
 use indexmap::IndexMap;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
 use isotherm_wire::result::RunResult;
@@ -368,16 +368,6 @@ impl DeviceNight<'_, '_> {
         }
     }
 
-    /// The output digest of another repetition of the point, read by the same rules and measured with the same libraries as far as both
-    /// were seen.
-    fn earlier_digest(&self, manifest: &Manifest, ran: &[RanFile]) -> Option<String> {
-        let planned = identity::point_identity(&manifest.identity);
-        let rules = manifest.parse.digest();
-        let libraries: BTreeMap<String, String> = ran.iter().map(|file| (file.file.path.clone(), file.file.sha256.clone())).collect();
-        let of_point = self.night.scan.entries.iter().filter(|e| e.point_identity == planned);
-        of_point.filter(|e| reparse::tells_answer(e, manifest.repetition, &rules, &libraries)).find_map(|e| e.output_digest.clone())
-    }
-
     /// Fetch a sealed result, make its record, write it, and only then let the device forget it.
     fn store(&mut self, run_id: &str, bytes: u64, sha256: &str, manifest: Manifest, valid: Valid) -> Result<(), Stop> {
         let (label, device) = (manifest.label.clone(), self.device.id.clone());
@@ -386,7 +376,7 @@ impl DeviceNight<'_, '_> {
             let result: RunResult =
                 serde_json::from_slice(&result).map_err(|e| DeviceError::Damaged { device, reason: format!("result of run {run_id}: {e}") })?;
             let ran = assemble::files(&result, &manifest);
-            let digest = self.earlier_digest(&manifest, &ran);
+            let digest = reparse::earlier_digest(&self.night.scan.entries, &manifest, &ran);
             self.learn_libraries(ran, &manifest.base);
             let record = assemble::record(result, manifest, &self.night.results.id.salt, digest.as_deref());
             self.keep(record, label, valid)?;
@@ -396,12 +386,10 @@ impl DeviceNight<'_, '_> {
 
     /// Write a record and say so.
     fn keep(&mut self, mut record: Record, label: String, valid: Valid) -> Result<(), Stop> {
-        self.night.results.still_there()?;
-        let entry = write::write(&self.night.results.dir, &mut record, valid)?;
-        self.night.scan.entries.retain(|e| e.path != entry.path);
+        let entry = self.night.results.write(&mut record, valid)?;
         let event = finished(&record, label, entry.path.clone());
         self.night.note_failure(&record);
-        self.night.scan.entries.push(entry);
+        self.night.scan.put(entry);
         self.night.emit(event);
         Ok(())
     }

@@ -397,14 +397,8 @@ impl<'a> Night<'a> {
                     self.summary.ok += 1;
                     self.summary.degraded += usize::from(degraded.contains(path.as_str()));
                 }
-                JobState::Retry { why, .. } => {
-                    self.summary.failed += 1;
-                    let point = &self.plan.points[job.slot.point];
-                    let why = why.strip_prefix("failed: ").unwrap_or(why);
-                    failures.entry(format!("{} {}: {why}", point.ids.device, point.label())).or_default().push(job.slot.repetition);
-                }
                 JobState::Kept { status: Status::Skipped, .. } => self.summary.skipped += 1,
-                JobState::Kept { why, .. } => {
+                JobState::Retry { why, .. } | JobState::Kept { why, .. } => {
                     self.summary.failed += 1;
                     let point = &self.plan.points[job.slot.point];
                     let why = why.strip_prefix("failed: ").unwrap_or(why);

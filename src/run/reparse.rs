@@ -1,6 +1,7 @@
 //! Reading a results directory again: which records by which rules, in the order of the night, so that answers are compared as they were.
 
 use super::event::Event;
+use super::manifest::Manifest;
 use super::reread::{Change, Reread, reread};
 use crate::backend::{self, ParseSpec};
 use crate::config::model::Campaign;
@@ -8,7 +9,7 @@ use crate::plan::expand::{self, PlanError};
 use crate::plan::identity;
 use crate::store::index::{self, Entry, Scan};
 use crate::store::journal::Journal;
-use crate::store::record::{Identity, Status};
+use crate::store::record::{Identity, RanFile, Status};
 use crate::store::results::Results;
 use crate::store::{Broken, StoreError, rewrite};
 use serde::Serialize;
@@ -180,9 +181,19 @@ fn by_identity(entries: &[Entry]) -> HashMap<String, Vec<usize>> {
     of
 }
 
+/// The output digest of another repetition of a run's point, read by the same rules and measured with the same libraries as far as both
+/// were seen. `ran`: the files of the run.
+pub(super) fn earlier_digest(entries: &[Entry], manifest: &Manifest, ran: &[RanFile]) -> Option<String> {
+    let planned = identity::point_identity(&manifest.identity);
+    let rules = manifest.parse.digest();
+    let libraries: BTreeMap<String, String> = ran.iter().map(|file| (file.file.path.clone(), file.file.sha256.clone())).collect();
+    let of_point = entries.iter().filter(|entry| entry.point_identity == planned);
+    of_point.filter(|entry| tells_answer(entry, manifest.repetition, &rules, &libraries)).find_map(|entry| entry.output_digest.clone())
+}
+
 /// Can this record say what another repetition of its point must answer? `libraries`: of the other one, path → sha256; they have to be
 /// the same as far as both were seen.
-pub(super) fn tells_answer(entry: &Entry, repetition: u32, rules: &str, libraries: &BTreeMap<String, String>) -> bool {
+fn tells_answer(entry: &Entry, repetition: u32, rules: &str, libraries: &BTreeMap<String, String>) -> bool {
     let another = |(path, sha256): (&String, &String)| entry.libraries.get(path).is_some_and(|own| own != sha256);
     entry.repetition != repetition && entry.status == Status::Ok && entry.rules.as_deref() == Some(rules) && !libraries.iter().any(another)
 }

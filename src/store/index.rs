@@ -82,6 +82,14 @@ pub struct Scan {
     pub read: usize,
 }
 
+impl Scan {
+    /// A record that has just been written, in place of what its path named before.
+    pub fn put(&mut self, entry: Entry) {
+        self.entries.retain(|other| other.path != entry.path);
+        self.entries.push(entry);
+    }
+}
+
 /// Look at every record below `dir`, without `superseded/`.
 ///
 /// # Errors

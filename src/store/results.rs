@@ -1,7 +1,9 @@
 //! One results directory: who it belongs to, who writes in it now.
 
 use super::durable::{self, Existing};
-use super::record::ExportNote;
+use super::index::Entry;
+use super::record::{ExportNote, Record};
+use super::write::{self, Valid};
 use super::{StoreError, io_error};
 use crate::config::model::Campaign;
 use rustix::fs::{FlockOperation, flock};
@@ -32,6 +34,14 @@ pub struct ResultsId {
     /// A public copy; nothing can be run into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exported: Option<ExportNote>,
+}
+
+impl ResultsId {
+    /// Of a directory that has none yet, with a salt of its own.
+    fn new(results_id: String, campaign: &str, campaign_file: String) -> ResultsId {
+        let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.to_owned(), campaign_file, exported: None }
+    }
 }
 
 /// A results directory that this process alone writes to. The lock dies with the process.
@@ -69,9 +79,7 @@ impl Results {
                 id
             }
             Err(StoreError::NotResults { .. }) => {
-                let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-                let results_id = uuid::Uuid::new_v4().to_string();
-                let id = ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.name.clone(), campaign_file: file, exported: None };
+                let id = ResultsId::new(uuid::Uuid::new_v4().to_string(), &campaign.name, file);
                 write_id(&id_path, &id, Existing::Keep)?;
                 id
             }
@@ -97,15 +105,7 @@ impl Results {
         let id = match read_id(&dir) {
             Ok(id) => id,
             Err(StoreError::NotResults { .. }) => {
-                let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-                let id = ResultsId {
-                    id_version: ID_VERSION,
-                    results_id: results_id.to_owned(),
-                    salt,
-                    campaign: campaign.to_owned(),
-                    campaign_file: NO_FILE.to_owned(),
-                    exported: None,
-                };
+                let id = ResultsId::new(results_id.to_owned(), campaign, NO_FILE.to_owned());
                 write_id(&dir.join(ID_FILE), &id, Existing::Keep)?;
                 id
             }
@@ -124,6 +124,15 @@ impl Results {
         let doing = if id.exported.is_some() { "another isotherm uses it" } else { doing };
         let (lock, before) = lock(dir, doing)?;
         Ok(Results { dir: dir.to_owned(), id, before, lock })
+    }
+
+    /// [`write::write`] into this directory.
+    ///
+    /// # Errors
+    /// Those of it, and of [`Results::still_there`].
+    pub fn write(&self, record: &mut Record, valid: Valid) -> Result<Entry, StoreError> {
+        self.still_there()?;
+        write::write(&self.dir, record, valid)
     }
 
     /// Is the directory still the one that was locked? What is written into another in its place is nobody's.

@@ -107,18 +107,20 @@ fn stubborn(board: &Board<'_>, id: &str) -> Start {
     run
 }
 
-fn started(board: &Board<'_>) {
+/// A session whose stubborn run is executing, and the run's id.
+fn executing(board: &Board<'_>) -> (Client, String) {
+    let (mut client, _) = board.session();
+    let id = run_id();
+    assert_eq!(client.ask(Request::Start(Box::new(stubborn(board, &id)))), Reply::Started);
     eventually("the workload runs", || (board.lab.read("mark") == "started\n").then_some(()));
+    (client, id)
 }
 
 #[test]
 fn nothing_of_a_cancelled_run_is_left() {
     on_each(|agent| {
         let board = Board::of(agent);
-        let (mut client, _) = board.session();
-        let id = run_id();
-        assert_eq!(client.ask(Request::Start(Box::new(stubborn(&board, &id)))), Reply::Started);
-        started(&board);
+        let (mut client, id) = executing(&board);
         assert_eq!(client.ask(Request::Cancel { run_id: id.clone() }), Reply::Cancelled);
         let result = collected(&mut client, &id);
         assert!(matches!(result.outcome, Outcome::Cancelled { .. }), "{:?}", result.outcome);
@@ -131,10 +133,7 @@ fn nothing_of_a_cancelled_run_is_left() {
 fn nothing_is_left_of_a_run_whose_init_was_killed_although_no_orphan_comes_to_the_keeper() {
     on_each(|agent| {
         let board = Board::of(agent);
-        let (mut client, _) = board.session();
-        let id = run_id();
-        assert_eq!(client.ask(Request::Start(Box::new(stubborn(&board, &id)))), Reply::Started);
-        started(&board);
+        let (mut client, id) = executing(&board);
         // Outside of the namespace and the first process in it; the older one is the parent of the other.
         let inits = board.lab.pids_of(" init --level pid_namespace");
         let outer = *inits.iter().min().expect("a run has an init");
@@ -151,10 +150,7 @@ fn nothing_is_left_of_a_run_whose_init_was_killed_although_no_orphan_comes_to_th
 fn a_run_outlives_its_connection_and_dies_with_its_keeper() {
     on_each(|agent| {
         let board = Board::of(agent);
-        let (mut client, _) = board.session();
-        let id = run_id();
-        assert_eq!(client.ask(Request::Start(Box::new(stubborn(&board, &id)))), Reply::Started);
-        started(&board);
+        let (client, id) = executing(&board);
         drop(client);
         let (mut client, welcome) = board.session();
         assert!(!welcome.keeper_is_new);

@@ -45,7 +45,7 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
     let cpus = text(root, "sys/devices/system/cpu/present").as_deref().and_then(sys::cpu_count);
     Machine {
         machine_key: machine_key(),
-        boot_id: text(root, "proc/sys/kernel/random/boot_id"),
+        boot_id: boot_id(root),
         hostname: name.hostname,
         board_model: board_model(root),
         cpu_model: cpuinfo_field(&cpuinfo, &["model name", "Model", "uarch", "Hardware"]).or_else(|| cpu_parts(&cpuinfo)),
@@ -71,6 +71,11 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
         limits: cgroup::limits(root),
         containment: containment.clone(),
     }
+}
+
+/// Which boot of the machine this is; `None` where the kernel doesn't say.
+pub fn boot_id(root: &Path) -> Option<String> {
+    text(root, "proc/sys/kernel/random/boot_id")
 }
 
 fn board_model(root: &Path) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Quarantine: takes processes that could not be ended, gives a reason as long as one of them is there, to this keeper and to the next
 //! ones of this boot; must not know how anything is ended.
 
+use crate::inspect::machine::boot_id;
 use crate::{processes, spool};
 use isotherm_wire::result::Survivor;
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ impl Quarantine {
             Some(Stuck { pid: survivor.pid, started, state: survivor.state.clone(), wchan: survivor.wchan.clone() })
         };
         let stuck: Vec<Stuck> = survivors.iter().filter_map(stuck).collect();
-        let held = Held { quarantine_version: QUARANTINE_VERSION, boot_id: boot_id(), run_id: run_id.to_owned(), processes: stuck };
+        let held = Held { quarantine_version: QUARANTINE_VERSION, boot_id: boot_id(Path::new("/")), run_id: run_id.to_owned(), processes: stuck };
         if let Ok(bytes) = serde_json::to_vec(&held) {
             let _ = spool::write_durably(&self.dir, FILE, &bytes);
         }
@@ -60,7 +61,7 @@ impl Quarantine {
     /// Why nothing may run here; `None` once all of them are gone.
     pub fn reason(&mut self) -> Option<String> {
         let held = self.held.as_mut()?;
-        let boot_changed = held.boot_id.is_some() && held.boot_id != boot_id();
+        let boot_changed = held.boot_id.is_some() && held.boot_id != boot_id(Path::new("/"));
         held.processes.retain(|stuck| !boot_changed && processes::start_ticks(stuck.pid) == Some(stuck.started));
         // One that the kernel holds, rather than one that waits for it.
         if let Some(stuck) = held.processes.iter().find(|stuck| stuck.state == "D").or(held.processes.first()) {
@@ -71,10 +72,6 @@ impl Quarantine {
         self.held = None;
         None
     }
-}
-
-fn boot_id() -> Option<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
 }
 
 #[cfg(test)]
