@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod device;
 pub mod digest;

@@ -9,12 +9,16 @@ mod lab;
 mod chaos;
 #[path = "survival/client.rs"]
 mod client;
+#[path = "survival/clocks.rs"]
+mod clocks;
 #[path = "survival/deaths.rs"]
 mod deaths;
 #[path = "survival/disks.rs"]
 mod disks;
 #[path = "survival/places.rs"]
 mod places;
+#[path = "survival/restarts.rs"]
+mod restarts;
 #[path = "survival/rig.rs"]
 mod rig;
 #[path = "survival/signals.rs"]

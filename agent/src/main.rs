@@ -3,6 +3,7 @@
 //! It prepares, executes, samples and seals results; it interprets nothing and knows no campaign. Std threads, no async runtime.
 
 mod capture;
+mod clock;
 mod contain;
 mod dirs;
 mod init;

@@ -3,6 +3,7 @@
 //! `<spool>/<run_id>/run.json` is there before the run starts; `result-<sha256>.json` appears by one rename when it is complete,
 //! so that its name says whether its content is whole. Takes runs and results, gives bytes; must not know what they mean.
 
+use crate::inspect::machine::boot_id;
 use crate::{capture, sys};
 use isotherm_wire::result::RunResult;
 use isotherm_wire::session::Start;
@@ -26,7 +27,16 @@ pub struct RunFile {
     pub run_id: String,
     /// sha256 over the run's spec: the same run_id with another task is an error.
     pub task_sha256: String,
+    /// Boot that it was started in; `None` = this kernel doesn't say.
+    pub boot_id: Option<String>,
     pub manifest: serde_json::Value,
+}
+
+impl RunFile {
+    /// Has the machine been started anew since the run was? Not where either boot is unknown.
+    pub fn is_of_another_boot(&self) -> bool {
+        self.boot_id.as_ref().zip(boot_id(Path::new("/"))).is_some_and(|(then, now)| *then != now)
+    }
 }
 
 /// A run in the spool.
@@ -59,8 +69,13 @@ impl Spool {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
-        let run =
-            RunFile { spool_version: SPOOL_VERSION, run_id: start.run_id.clone(), task_sha256: task_sha256(start), manifest: start.manifest.clone() };
+        let run = RunFile {
+            spool_version: SPOOL_VERSION,
+            run_id: start.run_id.clone(),
+            task_sha256: task_sha256(start),
+            boot_id: boot_id(Path::new("/")),
+            manifest: start.manifest.clone(),
+        };
         let noted = reserve(&dir).and_then(|()| write_durably(&dir, "run.json", &serde_json::to_vec(&run)?));
         if noted.is_err() {
             let _ = fs::remove_dir_all(&dir);
@@ -181,7 +196,7 @@ mod tests {
     use super::*;
 
     fn run(id: &str) -> RunFile {
-        RunFile { spool_version: 1, run_id: id.into(), task_sha256: "t".into(), manifest: serde_json::json!({"job": 1}) }
+        RunFile { spool_version: 1, run_id: id.into(), task_sha256: "t".into(), boot_id: None, manifest: serde_json::json!({"job": 1}) }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Thin wrappers over system calls: clocks, descriptors, processes. The only file with `unsafe` besides the launcher in `init.rs`.
 
+use crate::clock;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -35,19 +36,41 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     t[0] as u64 * 1_000_000_000 + t[1] as u64
 }
 
+fn shifted_ns(clock: libc::clockid_t) -> u64 {
+    clock_ns(clock).saturating_add_signed(clock::shift_ns(clock))
+}
+
 /// CLOCK_MONOTONIC, ns: every duration.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    shifted_ns(libc::CLOCK_MONOTONIC)
 }
 
 /// CLOCK_BOOTTIME, ns: runs on while the machine is suspended.
 pub fn boottime_ns() -> u64 {
-    clock_ns(libc::CLOCK_BOOTTIME)
+    shifted_ns(libc::CLOCK_BOOTTIME)
 }
 
 /// CLOCK_REALTIME, ns since 1970: labels only.
 pub fn realtime_ns() -> u64 {
-    clock_ns(libc::CLOCK_REALTIME)
+    shifted_ns(libc::CLOCK_REALTIME)
+}
+
+/// Time that this machine has been suspended since it was booted, ns: BOOTTIME − MONOTONIC.
+pub fn suspended_ns() -> u64 {
+    /// Two clocks can't be read at once. A pair that we were not interrupted between is better than this.
+    const GOOD_NS: u64 = 100_000;
+    let pair = || {
+        let (before, boottime, after) = (monotonic_ns(), boottime_ns(), monotonic_ns());
+        (after.saturating_sub(before), boottime.saturating_sub(before))
+    };
+    let mut best = pair();
+    for _ in 0..100 {
+        if best.0 <= GOOD_NS {
+            break;
+        }
+        best = best.min(pair());
+    }
+    best.1
 }
 
 /// CPU time of this process, all threads, ns.

@@ -11,6 +11,7 @@ mod secrets;
 mod variables;
 mod walk;
 
+use crate::clock;
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, SUPERSEDED};
 use crate::store::record::{ExportNote, Record};
@@ -149,8 +150,7 @@ fn fill(
     stopped: &dyn Fn() -> bool,
 ) -> Result<PublicCopy, ExportError> {
     durable::create_dir(to)?;
-    let note =
-        ExportNote { at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(), isotherm: env!("CARGO_PKG_VERSION").into() };
+    let note = ExportNote { at: clock::utc_seconds(), isotherm: env!("CARGO_PKG_VERSION").into() };
     let mut copy = PublicCopy { left_out: gathered.left_out.clone(), warnings: secrets.warnings.clone(), ..PublicCopy::default() };
     let results_id = uuid::Uuid::new_v4().to_string();
     let mut text_of = |name: &str, text: &str| match files::campaign(text, secrets) {

@@ -232,7 +232,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
 /// Would the same run fail the same way again, and cost the device a lot?
 #[must_use]
 pub fn lasts(reason: Reason) -> bool {
-    matches!(reason, Reason::Oom | Reason::MemoryThrash | Reason::ThermalStop)
+    matches!(reason, Reason::Oom | Reason::MemoryThrash | Reason::ThermalStop | Reason::DeviceLost)
 }
 
 type ByIdentity<'a> = HashMap<(&'a str, Kind, u32), Vec<&'a Entry>>;

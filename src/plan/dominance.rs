@@ -44,7 +44,8 @@ impl Dominators {
     #[must_use]
     pub fn of_point(&self, plan: &Plan, index: usize, failed: impl Fn(usize) -> Vec<Reason>) -> Option<(usize, Reason)> {
         let Dominance { on, .. } = plan.points[index].settings.dominance.as_ref()?;
-        let fatal = |reason: &Reason| on.iter().any(|on| is(*on, *reason));
+        // A point that takes its device down twice is out of bounds, whatever the campaign looks for.
+        let fatal = |reason: &Reason| *reason == Reason::DeviceLost || on.iter().any(|on| is(*on, *reason));
         self.smaller.get(&index)?.iter().find_map(|&other| Some((other, failed(other).into_iter().find(fatal)?)))
     }
 }

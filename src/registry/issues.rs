@@ -136,6 +136,17 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "see where it hangs (the message names it), then reboot the device",
         }
+        DeviceRestarted {
+            code: "device_restarted",
+            words: "device_restarted",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The device was started anew in the middle of the run",
+            when: "The boot id is another one than when the run was started, and the run left no result. Tried again once by itself; the second \
+                   time the run's reason is `device_lost`",
+            headline: Headline::LeftOut,
+            hint: "see what took the device down: its power supply, its temperature, or memory that this point needs and it doesn't have",
+        }
         LeftProcesses {
             code: "left_processes",
             words: "left_processes",

@@ -63,10 +63,14 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             "Could not be started, in the system's words; also a working directory that isn't there",
             "check path and permissions of `argv[0]`; a relative path starts at the campaign file",
         ),
-        Reason::Interrupted => {
-            given("Cancelled by a controller (third Ctrl-C), or the keeper died with the run, twice", "`isotherm run` tries it again")
-        }
-        Reason::DeviceLost => not_yet("The device went away and did not come back", "check its power and network, then run again"),
+        Reason::Interrupted => given(
+            "Cancelled by a controller (third Ctrl-C); the keeper died with the run, twice; the device was started anew in the middle of it",
+            "`isotherm run` tries it again",
+        ),
+        Reason::DeviceLost => given(
+            "The device was started anew in the middle of the run, and again when the run was repeated",
+            "see whether this point takes the device down (power, temperature, memory); it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
+        ),
         Reason::Dominated => given(
             "Skipped: a point that differs in nothing but a smaller value of the axis of `dominance` failed for a reason that it names",
             "`isotherm run FILE --rerun AXIS=VALUE` makes it all the same",

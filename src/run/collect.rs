@@ -3,6 +3,7 @@
 use super::assemble;
 use super::manifest::Manifest;
 use super::reparse::earlier_digest;
+use crate::clock;
 use crate::config::model::Device;
 use crate::config::safe_name;
 use crate::device::{DeviceError, Happening, Session};
@@ -68,7 +69,7 @@ pub fn collect(device: &Device, into: &Path, keep: bool, controller: &str) -> Re
 }
 
 fn holder(results_id: &str, campaign: &str, controller: &str) -> Holder {
-    let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    let since = clock::utc_seconds();
     Holder { results_id: results_id.to_owned(), campaign: campaign.to_owned(), controller: controller.to_owned(), since }
 }
 
@@ -91,7 +92,7 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
                 collected.left.push((told, "it is running".into()));
                 continue;
             }
-            RunState::Lost { reason } => {
+            RunState::Lost { reason, .. } => {
                 collected.left.push((told, format!("it left no result: {reason}")));
                 continue;
             }

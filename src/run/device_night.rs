@@ -7,12 +7,15 @@ use super::reparse::{self, ReadAnew, Reparsed, Target};
 use super::watch::Ended;
 use super::{RunError, Stop, assemble};
 use crate::backend;
+use crate::clock;
 use crate::config::model::Device;
 use crate::device::{DeviceError, Session};
-use crate::plan::identity::{DeviceReport, REPORT_VERSION};
+use crate::plan::identity::{DeviceReport, REPORT_VERSION, point_identity};
 use crate::plan::{JobState, PlannedJob, diff, files};
+use crate::registry::Code;
 use crate::store::Broken;
-use crate::store::index::Entry;
+use crate::store::index::{self, Entry};
+use crate::store::issue::Issue;
 use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
 use crate::store::write::Valid;
 use indexmap::IndexMap;
@@ -164,7 +167,7 @@ impl DeviceNight<'_, '_> {
         });
         let report = DeviceReport {
             report_version: REPORT_VERSION,
-            taken_at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+            taken_at: clock::utc_seconds(),
             machine: inspected.machine,
             engine: welcome.engine.clone(),
             files: inspected.files,
@@ -217,19 +220,23 @@ impl DeviceNight<'_, '_> {
                     self.night.emit(Event::Attached { run_id: run_id.clone(), label: label.clone(), repetition });
                     let ended = match self.asking(|session| session.attach(&run_id))? {
                         RunState::Sealed { bytes, sha256 } => Ended::Sealed { bytes, sha256 },
-                        RunState::Lost { reason } => Ended::Lost { reason },
+                        RunState::Lost { reason, restarted } => Ended::Lost { reason, restarted },
                         RunState::Running { .. } => self.follow(&run_id, &manifest.job_id, ATTACHED_DEADLINE + longest(&manifest))?,
                     };
                     match ended {
                         Ended::Sealed { bytes, sha256 } => (bytes, sha256),
-                        Ended::Lost { reason } | Ended::Unsealed { reason } => {
-                            self.lost(&run_id, label, repetition, reason)?;
+                        Ended::Lost { reason, restarted } => {
+                            self.lost(&run_id, &manifest, reason, restarted)?;
+                            continue;
+                        }
+                        Ended::Unsealed { reason } => {
+                            self.lost(&run_id, &manifest, reason, false)?;
                             continue;
                         }
                     }
                 }
-                RunState::Lost { reason } => {
-                    self.lost(&run_id, label, repetition, reason)?;
+                RunState::Lost { reason, restarted } => {
+                    self.lost(&run_id, &manifest, reason, restarted)?;
                     continue;
                 }
             };
@@ -256,9 +263,35 @@ impl DeviceNight<'_, '_> {
         ended
     }
 
-    fn lost(&mut self, run_id: &str, label: String, repetition: u32, why: String) -> Result<(), Stop> {
-        self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, repetition, why });
-        self.forget(run_id, "")
+    /// A run that left no result. One that its device didn't survive has a record all the same, so that it is tried twice and not for ever.
+    fn lost(&mut self, run_id: &str, manifest: &Manifest, why: String, restarted: bool) -> Result<Lost, Stop> {
+        let Manifest { label, repetition, .. } = manifest.clone();
+        self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, repetition, why: why.clone() });
+        let known = self.night.scan.entries.iter().any(|e| e.run_id == run_id);
+        let lost = match restarted && !known {
+            false => Lost::Unrecorded,
+            true if self.restarted_before(manifest) => Lost::Recorded(Reason::DeviceLost),
+            true => Lost::Recorded(Reason::Interrupted),
+        };
+        if let Lost::Recorded(reason) = lost {
+            let again = if reason == Reason::DeviceLost { ", for the second time" } else { "" };
+            let mut record = self.without_result(manifest.clone(), run_id, reason, format!("{why}{again}"));
+            record.issues.push(Issue::new(Code::DeviceRestarted, why));
+            self.keep(record, manifest.label.clone(), Valid::Stays)?;
+        }
+        self.forget(run_id, "")?;
+        Ok(lost)
+    }
+
+    /// Has this job, as it is now, met a start of its device before?
+    fn restarted_before(&self, manifest: &Manifest) -> bool {
+        let identity = point_identity(&manifest.identity);
+        let is_of_job = |e: &&Entry| {
+            let same = e.point_identity == identity && (e.kind, e.repetition) == (manifest.kind, manifest.repetition);
+            same && matches!(e.reason, Some(Reason::Interrupted | Reason::DeviceLost))
+        };
+        let records = self.night.scan.entries.iter().filter(is_of_job).map(|e| index::read_record(&self.night.results.dir.join(&e.path)));
+        records.flatten().any(|record| record.issues.iter().any(|issue| issue.code == Code::DeviceRestarted))
     }
 
     /// Let the device drop a run; one that it doesn't know any more is dropped.
@@ -273,7 +306,7 @@ impl DeviceNight<'_, '_> {
     fn run(&mut self, job: &PlannedJob) -> Result<(), Stop> {
         let point = &self.night.plan.points[job.slot.point];
         let Some(report) = self.night.reports.get(&self.device.id) else { return Ok(()) };
-        let Some(manifest) = manifest::manifest(&self.night.constants, job, point, &report.files) else { return Ok(()) };
+        let Some(mut manifest) = manifest::manifest(&self.night.constants, job, point, &report.files) else { return Ok(()) };
         if let Some((by, reason)) = self.night.dominated(job.slot.point) {
             return self.skip(manifest, &by, reason);
         }
@@ -281,9 +314,9 @@ impl DeviceNight<'_, '_> {
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
         let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };
-        let mut lost = None;
-        for _ in 0..MOST_STARTS {
-            let run_id = uuid::Uuid::now_v7().to_string();
+        let mut deaths = 0;
+        let (run_id, reason, message) = loop {
+            let run_id = clock::new_run_id();
             self.night.emit(Event::Started {
                 run_id: run_id.clone(),
                 job_id: job.id.clone(),
@@ -308,34 +341,42 @@ impl DeviceNight<'_, '_> {
                 }
                 Ended::Unsealed { reason } => {
                     self.forget(&run_id, "")?;
-                    lost = Some((run_id, Reason::Internal, format!("the device could not write the result: {reason}")));
-                    break;
+                    break (run_id, Reason::Internal, format!("the device could not write the result: {reason}"));
                 }
-                Ended::Lost { reason } => {
-                    self.lost(&run_id, manifest.label.clone(), manifest.repetition, reason)?;
-                    lost = Some((run_id, Reason::Interrupted, format!("its keeper died with it {MOST_STARTS} times")));
-                }
+                Ended::Lost { reason, restarted } => match self.lost(&run_id, &manifest, reason, restarted)? {
+                    Lost::Recorded(Reason::Interrupted) => manifest.attempt += 1,
+                    Lost::Recorded(_) => {
+                        self.night.summary.ran += 1;
+                        return self.supersede(job, &run_id);
+                    }
+                    Lost::Unrecorded => {
+                        deaths += 1;
+                        if deaths == MOST_STARTS {
+                            break (run_id, Reason::Interrupted, format!("its keeper died with it {MOST_STARTS} times"));
+                        }
+                    }
+                },
             }
-        }
+        };
         // One bad point doesn't stop the rest.
-        if let Some((run_id, reason, message)) = lost {
-            let machine = self.night.reports.get(&self.device.id).map(|r| r.machine.clone()).unwrap_or_default();
-            let label = manifest.label.clone();
-            let record = assemble::without_result(manifest, run_id.clone(), reason, message, machine, &self.night.results.id.salt);
-            self.keep(record, label, valid)?;
-            self.night.summary.ran += 1;
-            self.supersede(job, &run_id)?;
-        }
-        Ok(())
+        let label = manifest.label.clone();
+        let record = self.without_result(manifest, &run_id, reason, message);
+        self.keep(record, label, valid)?;
+        self.night.summary.ran += 1;
+        self.supersede(job, &run_id)
+    }
+
+    /// A record of a job without a result.
+    fn without_result(&self, manifest: Manifest, run_id: &str, reason: Reason, message: String) -> Record {
+        let machine = self.night.reports.get(&self.device.id).map(|r| r.machine.clone()).unwrap_or_default();
+        assemble::without_result(manifest, run_id.to_owned(), reason, message, machine, &self.night.results.id.salt)
     }
 
     /// A record instead of a run that would only fail as a smaller one did.
     fn skip(&mut self, manifest: Manifest, by: &str, reason: Reason) -> Result<(), Stop> {
         let message = format!("{by} failed: {}", reason.name());
-        let machine = self.night.reports.get(&self.device.id).map(|r| r.machine.clone()).unwrap_or_default();
         let label = manifest.label.clone();
-        let run_id = uuid::Uuid::now_v7().to_string();
-        let mut record = assemble::without_result(manifest, run_id, Reason::Dominated, message, machine, &self.night.results.id.salt);
+        let mut record = self.without_result(manifest, &clock::new_run_id(), Reason::Dominated, message);
         record.status = Status::Skipped;
         self.keep(record, label, Valid::Stays)
     }
@@ -393,6 +434,13 @@ impl DeviceNight<'_, '_> {
         self.night.emit(event);
         Ok(())
     }
+}
+
+/// What became of a run without a result.
+enum Lost {
+    /// Its job is as if it had not been started.
+    Unrecorded,
+    Recorded(Reason),
 }
 
 /// The time that a run of an earlier controller was given, at most.

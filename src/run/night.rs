@@ -7,6 +7,7 @@ use super::manifest::Night as Constants;
 use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble};
+use crate::clock;
 use crate::config::model::Campaign;
 use crate::device::{DeviceError, Happening, Session, has_local_agent};
 use crate::digest;
@@ -71,7 +72,7 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     for (n, (_, text)) in campaign.used.iter().enumerate() {
         durable::write(&results.dir.join(format!("campaign.used.{}.yaml", n + 1)), text.as_bytes(), Existing::Replace)?;
     }
-    let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    let since = clock::utc_seconds();
     let constants = Constants {
         results_id: results.id.results_id.clone(),
         campaign: campaign.name.clone(),

@@ -17,9 +17,10 @@ pub enum Ended {
         bytes: u64,
         sha256: String,
     },
-    /// Its keeper died with it.
+    /// Its keeper died with it, and perhaps the whole device.
     Lost {
         reason: String,
+        restarted: bool,
     },
     /// It ended, and the device could not write its result.
     Unsealed {
@@ -92,7 +93,7 @@ impl DeviceNight<'_, '_> {
     fn come_back(&mut self, run_id: &str, reason: &str) -> Result<Option<Ended>, Stop> {
         self.reconnect(reason)?;
         self.asking(|session| match session.attach(run_id) {
-            Err(e) if e.is_unknown_run() => Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into() })),
+            Err(e) if e.is_unknown_run() => Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into(), restarted: false })),
             state => Ok(ended(state?)),
         })
     }
@@ -130,7 +131,7 @@ pub(super) fn ended(state: RunState) -> Option<Ended> {
     match state {
         RunState::Running { .. } => None,
         RunState::Sealed { bytes, sha256 } => Some(Ended::Sealed { bytes, sha256 }),
-        RunState::Lost { reason } => Some(Ended::Lost { reason }),
+        RunState::Lost { reason, restarted } => Some(Ended::Lost { reason, restarted }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The journal: events as they happen, one JSON line each. A help to people, never authority.
 
 use super::{StoreError, durable, io_error};
+use crate::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -45,7 +46,7 @@ impl Journal {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn append(&mut self, event: &impl Serialize) -> Result<(), StoreError> {
-        let at = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+        let at = clock::utc_millis();
         let mut line = json!({"journal_version": JOURNAL_VERSION, "at": at});
         if let (Value::Object(line), Ok(Value::Object(event))) = (&mut line, serde_json::to_value(event)) {
             line.extend(event);

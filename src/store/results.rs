@@ -5,6 +5,7 @@ use super::index::Entry;
 use super::record::{ExportNote, Record};
 use super::write::{self, Valid};
 use super::{StoreError, io_error};
+use crate::clock;
 use crate::config::model::Campaign;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -213,7 +214,7 @@ fn lock(dir: &Path, doing: &str) -> Result<(File, String), StoreError> {
     }
     let mut before = Vec::new();
     file.read_to_end(&mut before).map_err(io_error("read", &path))?;
-    let since = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
+    let since = clock::utc_seconds();
     let write = |file: &mut File| -> std::io::Result<()> {
         file.set_len(0)?;
         file.rewind()?;

@@ -4,6 +4,7 @@ use super::durable::{self, Existing};
 use super::index::{self, Entry, SUPERSEDED};
 use super::record::{Read, ReadAgain, Record};
 use super::{StoreError, io_error, seal, sidecar};
+use crate::clock;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -24,7 +25,7 @@ pub fn rewrite(results: &Path, place: &str, old: &Record, mut new: Record) -> Re
     let bytes = fs::read(&path).map_err(io_error("read", &path))?;
     let earlier = format!("{SUPERSEDED}/{}", keep(&kept, &old.ids.run_id, &bytes)?);
 
-    let at = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    let at = clock::utc_seconds();
     if let Some(Read { again, .. }) = &mut new.read {
         again.push(ReadAgain { at, isotherm: env!("CARGO_PKG_VERSION").into(), earlier: earlier.clone() });
     }

@@ -5,7 +5,6 @@ use crate::ward::{Ward, text};
 use serde_json::Value;
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
 
 fn ended(record: &Value) -> u64 {
     record["device"]["containment"]["ended"].as_u64().unwrap()
@@ -175,11 +174,7 @@ fn what_kills_everything_of_its_user_leaves_nothing_and_its_job_pending() {
     ward.lab.write("workload.sh", format!("#!/bin/sh\necho $$ >> ran\n{deaf}\nkill -9 -1\n"));
     ward.lab.write("main.sh", "#!/bin/sh\n\"$@\" &\nwait $!\necho $? > code\nread line < hold\n");
     // In a PID namespace of the test's own, so that it reaches this lab and no other.
-    let isotherm = ward.lab.isotherm(&["run", "c.yaml"]);
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--mount-proc", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "./main.sh"]);
-    command.arg(isotherm.get_program()).args(isotherm.get_args()).current_dir(ward.lab.path("")).env_clear().stdin(Stdio::null());
-    command.envs(isotherm.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut command = ward.lab.isotherm_inside(&["unshare", "--pid", "--fork", "--mount-proc", "./main.sh"], &["run", "c.yaml"]);
     let mut namespace = command.spawn().unwrap();
     eventually("the controller has been killed", || (!ward.lab.read("code").is_empty()).then_some(()));
     assert_eq!(ward.lab.read("code"), "137\n");

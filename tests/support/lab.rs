@@ -102,12 +102,24 @@ impl Lab {
         command
     }
 
+    /// `isotherm ARGS` in the lab as the last arguments of another program, which root starts: `unshare`, say.
+    pub fn isotherm_inside(&self, wrapper: &[&str], args: &[&str]) -> Command {
+        let isotherm = self.isotherm(args);
+        let mut command = Command::new(wrapper[0]);
+        command.args(&wrapper[1..]);
+        if self.user == User::Ordinary {
+            command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+        }
+        command.arg(isotherm.get_program()).args(isotherm.get_args()).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env_clear().envs(isotherm.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+    }
+
     /// Run it to its end.
     pub fn run(&self, args: &[&str]) -> Ran {
         Ran(self.isotherm(args).output().expect("isotherm starts"))
     }
 
-    /// Start it, and let it go on.
     /// With these variables in isotherm's environment.
     pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = self.isotherm(args);
@@ -131,6 +143,7 @@ impl Lab {
         files
     }
 
+    /// Start it, and let it go on.
     pub fn start(&self, args: &[&str]) -> Child {
         self.isotherm(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("isotherm starts")
     }

@@ -8,7 +8,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A directory on a tmpfs that the lab's user may write to; `None` where there is no such thing.
 fn on_tmpfs(user: User) -> Option<tempfile::TempDir> {
@@ -101,11 +100,8 @@ fn a_file_system_that_executes_nothing_is_named() {
     fs::create_dir(&bin).unwrap();
     fs::set_permissions(&bin, fs::Permissions::from_mode(0o700)).unwrap();
     rig.campaign("c", &format!("local: {{ bin_dir: {:?} }}", bin.display().to_string()));
-    let isotherm = rig.lab.isotherm(&["run", "c.yaml"]);
-    let mut command = Command::new("unshare");
     let script = format!("mount -t tmpfs -o noexec,mode=700 none {} && exec \"$@\"", bin.display());
-    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(isotherm.get_program()).args(isotherm.get_args());
-    command.current_dir(rig.lab.path("")).env_clear().envs(isotherm.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut command = rig.lab.isotherm_inside(&["unshare", "--mount", "sh", "-c", &script, "sh"], &["run", "c.yaml"]);
     let ran = crate::lab::Ran(command.output().unwrap()).expect(4);
     let said = ran.stderr();
     assert!(said.contains(&bin.display().to_string()) && said.contains("Permission denied") && said.contains("bin_dir"), "{said}");

@@ -133,9 +133,10 @@ impl HashCache {
     }
 }
 
-fn hash(mut file: &File) -> io::Result<String> {
+/// sha256 of a whole file, hex.
+pub fn hash(mut file: &File) -> io::Result<String> {
     let mut hasher = Sha256::new();
-    let mut chunk = vec![0; 1 << 20];
+    let mut chunk = vec![0; 128 << 10];
     loop {
         match file.read(&mut chunk)? {
             0 => return Ok(capture::hex(&hasher.finalize())),

@@ -222,12 +222,17 @@ fn run_state(keeper: &Keeper, run_id: &str) -> RunState {
         }
     };
     // Looked at last: a run is sealed before it stops being the current one.
-    match keeper.spool.entry(run_id).and_then(|entry| entry.sealed) {
-        Some((bytes, sha256)) => RunState::Sealed { bytes, sha256 },
-        None => RunState::Lost {
-            reason: unsealed.map_or_else(|| "its keeper ended before it did".into(), |why| format!("its result could not be written: {why}")),
-        },
+    let entry = keeper.spool.entry(run_id);
+    if let Some((bytes, sha256)) = entry.as_ref().and_then(|entry| entry.sealed.clone()) {
+        return RunState::Sealed { bytes, sha256 };
     }
+    let restarted = entry.is_some_and(|entry| entry.run.is_of_another_boot());
+    let reason = match unsealed {
+        Some(why) => format!("its result could not be written: {why}"),
+        None if restarted => "the device was started anew during it".into(),
+        None => "its keeper ended before it did".into(),
+    };
+    RunState::Lost { reason, restarted }
 }
 
 fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure> {

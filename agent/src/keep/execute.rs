@@ -54,7 +54,7 @@ struct Run<'a> {
     cancelled: &'a File,
     scratch: PathBuf,
     result: RunResult,
-    boot_minus_monotonic_ns: u64,
+    suspended_before_ns: u64,
 }
 
 impl<'a> Run<'a> {
@@ -82,8 +82,7 @@ impl<'a> Run<'a> {
             stderr: Capture::new(0).finish(),
             ..RunResult::unexecuted(start.run_id.clone(), start.manifest.clone(), keeper.facts.clone(), machine)
         };
-        let boot_minus_monotonic_ns = sys::boottime_ns().saturating_sub(accepted_ns);
-        Run { keeper, start, spec, cancelled, scratch, result, boot_minus_monotonic_ns }
+        Run { keeper, start, spec, cancelled, scratch, result, suspended_before_ns: sys::suspended_ns() }
     }
 
     fn execute(mut self) -> RunResult {
@@ -96,7 +95,7 @@ impl<'a> Run<'a> {
         let _ = fs::remove_dir_all(&self.scratch);
         let times = &mut self.result.times;
         times.end_unix_ns = sys::realtime_ns();
-        times.suspended_ns = sys::boottime_ns().saturating_sub(sys::monotonic_ns()).saturating_sub(self.boot_minus_monotonic_ns);
+        times.suspended_ns = sys::suspended_ns().saturating_sub(self.suspended_before_ns);
         self.result
     }
 

@@ -8,9 +8,9 @@ pub mod lease;
 mod outgoing;
 mod quarantine;
 
-use crate::inspect::files::HashCache;
+use crate::inspect::files::{self, HashCache};
 use crate::spool::Spool;
-use crate::{capture, contain, dirs, processes, sys};
+use crate::{contain, dirs, processes, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::AgentFacts;
@@ -178,9 +178,8 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
         }
         containment.reasons.push(format!("the keeper is no subreaper: {e}"));
     }
-    let exe = std::fs::read("/proc/self/exe").map_err(|e| other("reading our own executable", &e))?;
-    let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256: capture::sha256_hex(&exe), target: sys::TARGET.into() };
-    drop(exe);
+    let sha256 = File::open("/proc/self/exe").and_then(|exe| files::hash(&exe)).map_err(|e| other("reading our own executable", &e))?;
+    let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256, target: sys::TARGET.into() };
     let listener = sys::listen_in(&dirs.path, SOCKET_NAME).map_err(|e| other("listening on the keeper's socket", &e))?;
     let (wakened, wake) = sys::pipe().map_err(|e| other("pipe", &e))?;
     let keeper = Keeper {

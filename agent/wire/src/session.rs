@@ -187,6 +187,9 @@ pub enum RunState {
     /// It was executing when its keeper died, and left no result. None of its processes is left.
     Lost {
         reason: String,
+        /// The device has been started anew since the run began.
+        #[serde(default)]
+        restarted: bool,
     },
 }
 
