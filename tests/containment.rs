@@ -11,6 +11,8 @@ mod agent;
 mod conditions;
 #[path = "containment/endings.rs"]
 mod endings;
+#[path = "containment/memory.rs"]
+mod memory;
 #[path = "containment/stuck.rs"]
 mod stuck;
 #[path = "containment/ward.rs"]

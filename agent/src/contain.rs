@@ -4,7 +4,7 @@
 
 use crate::capture::Capture;
 use crate::processes::{self, INIT_OF_VARIABLE, RUN_ID_VARIABLE, UNKILLABLE_NS};
-use crate::{inspect, sys};
+use crate::{inspect, sys, thrash};
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::{Survivor, Usage};
 use isotherm_wire::task::Secrets;
@@ -80,6 +80,8 @@ pub struct Ended {
     pub usage: Option<Usage>,
     pub timed_out: bool,
     pub cancelled: bool,
+    /// The machine did little else than move memory.
+    pub thrashed: bool,
     pub spawn_ns: Option<u64>,
     pub exit_ns: Option<u64>,
     pub drained_ns: Option<u64>,
@@ -185,18 +187,23 @@ fn watch(
     let mut timeout_at: Option<u64> = Some(sys::boottime_ns() + deadline.timeout_ns + UNKILLABLE_NS);
     let mut give_up_at: Option<u64> = None;
     let (mut out_open, mut err_open) = (true, true);
+    let mut memory = thrash::Watch::open(Path::new("/"));
     let mut chunk = vec![0; 64 << 10];
     loop {
         let now = sys::boottime_ns();
-        if timeout_at.is_some_and(|t| now >= t) && give_up_at.is_none() {
-            ended.timed_out = true;
+        if give_up_at.is_none() {
+            ended.timed_out = timeout_at.is_some_and(|t| now >= t);
+            ended.thrashed = !ended.timed_out && memory.thrashes();
+        }
+        if (ended.timed_out || ended.thrashed) && give_up_at.is_none() {
             let _ = control.write_all(&[TERMINATE]);
             give_up_at = Some(now + deadline.grace_ns + UNKILLABLE_NS);
         }
         if give_up_at.is_some_and(|t| now >= t) {
             return Ok(Watched::GaveUp);
         }
-        let wait = give_up_at.or(timeout_at).map_or(LONGEST_WAIT_NS, |t| t.saturating_sub(now).min(LONGEST_WAIT_NS));
+        let look = if give_up_at.is_none() { memory.pause_ns() } else { u64::MAX };
+        let wait = give_up_at.or(timeout_at).map_or(LONGEST_WAIT_NS, |t| t.saturating_sub(now)).min(LONGEST_WAIT_NS).min(look);
         let none = -1;
         let ready = sys::poll_readable(
             &[

@@ -16,6 +16,7 @@ mod serve;
 mod spool;
 mod sys;
 mod task;
+mod thrash;
 
 use std::process::ExitCode;
 

@@ -45,9 +45,9 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             "A rule found nothing, or no finite number; the engine's output was not understood",
             "compare the rule in the campaign with `raw.stdout` of the record",
         ),
-        Reason::MemoryThrash => not_yet(
-            "Stopped because the machine did little else than move memory",
-            "use a smaller model or fewer threads, or give the machine more memory",
+        Reason::MemoryThrash => given(
+            "Stopped because for 60 s every task of the machine waited for memory more than half of the time (PSI memory `full`), measured or in a warm-up invocation",
+            "use a smaller model or fewer threads, or give the machine more memory; it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
         ),
         Reason::ThermalStop => not_yet("Stopped at the temperature limit that the campaign sets", "cool the device, or raise the limit"),
         Reason::Precondition => given(

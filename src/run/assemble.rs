@@ -150,6 +150,9 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
             (Reason::Spawn, format!("{program}: {message}"))
         }
         Outcome::TimedOut { .. } => (Reason::Timeout, said(format!("ran into its time-out of {}", timeout()))),
+        Outcome::Thrashed { .. } => {
+            (Reason::MemoryThrash, said("stopped: for a minute the machine did little else than move memory (PSI `full` above 50 %)".into()))
+        }
         Outcome::Cancelled { .. } => (Reason::Interrupted, "cancelled by a controller".into()),
         Outcome::WarmupFailed { index, wait_status: None } => {
             (Reason::Timeout, said(format!("warm-up {} ran into its time-out of {}", index + 1, timeout())))
@@ -228,7 +231,10 @@ fn signal_failure(wait_status: i32, output: &RawOutput, said: &dyn Fn(String) ->
 fn wait_status(outcome: &Outcome) -> Option<i32> {
     match outcome {
         Outcome::Exited { wait_status } => Some(*wait_status),
-        Outcome::TimedOut { wait_status } | Outcome::Cancelled { wait_status } | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
+        Outcome::TimedOut { wait_status }
+        | Outcome::Thrashed { wait_status }
+        | Outcome::Cancelled { wait_status }
+        | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
         Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::Unmet { .. } | Outcome::AgentError { .. } => None,
     }
 }

@@ -55,16 +55,6 @@ fn no_descriptor_file_mode_or_core_limit_of_the_controllers_is_inherited() {
 }
 
 #[test]
-fn a_workload_is_what_the_kernel_takes_first_when_memory_is_short() {
-    for_each_user(|user| {
-        // It may ask for more mercy; whatever it gets, its children are found and ended.
-        let body = "cat /proc/self/oom_score_adj\n(echo 0 > /proc/self/oom_score_adj) 2>/dev/null\n./sleeper.sh &\nwhile [ ! -s started ]; do sleep 0.01; done";
-        let ward = Ward::new(user, "20s", body);
-        assert_eq!(text(&ward.run()["raw"]["stdout"]), "1000\n");
-    });
-}
-
-#[test]
 fn a_workload_of_roots_sees_itself_and_its_first_process_and_nobody_else() {
     for_each_user(|user| {
         let body = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done\necho $PPID";

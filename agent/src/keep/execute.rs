@@ -279,13 +279,12 @@ fn outcome(ended: &Ended) -> Outcome {
     if let Some(message) = &ended.launch_failed {
         return Outcome::AgentError { message: format!("containing the workload: {message}") };
     }
-    match (ended.cancelled, ended.timed_out, wait_status) {
-        (true, ..) => Outcome::Cancelled { wait_status },
-        (_, true, _) => Outcome::TimedOut { wait_status },
-        (_, _, Some(wait_status)) => Outcome::Exited { wait_status },
-        (_, _, None) => {
-            Outcome::AgentError { message: "the run's first process was ended from outside; everything below it has been ended too".into() }
-        }
+    match wait_status {
+        _ if ended.cancelled => Outcome::Cancelled { wait_status },
+        _ if ended.timed_out => Outcome::TimedOut { wait_status },
+        _ if ended.thrashed => Outcome::Thrashed { wait_status },
+        Some(wait_status) => Outcome::Exited { wait_status },
+        None => Outcome::AgentError { message: "the run's first process was ended from outside; everything below it has been ended too".into() },
     }
 }
 

@@ -122,6 +122,8 @@ impl Keeper {
 
 pub fn main(args: Vec<OsString>) -> Result<(), String> {
     sys::close_inherited();
+    // Where it is permitted: short of memory the kernel takes others first.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let root = match args.as_slice() {
         [flag, root] if flag == "--state-dir" => root.to_string_lossy().into_owned(),
         _ => return Err("usage: isotherm-agent keep --state-dir DIR".into()),

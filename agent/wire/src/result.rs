@@ -114,6 +114,8 @@ pub enum Outcome {
     SpawnFailed { message: String, errno: Option<i32> },
     /// It ran into `timeout_ms`; the raw status it had when it was ended.
     TimedOut { wait_status: Option<i32> },
+    /// Ended because the machine did little else than move memory.
+    Thrashed { wait_status: Option<i32> },
     /// Ended because a controller asked for it.
     Cancelled { wait_status: Option<i32> },
     /// A warm-up invocation ended by a signal or ran into the time-out (`None`): its index and raw status.
