@@ -15,6 +15,8 @@ mod clocks;
 mod deaths;
 #[path = "survival/disks.rs"]
 mod disks;
+#[path = "survival/phases.rs"]
+mod phases;
 #[path = "survival/places.rs"]
 mod places;
 #[path = "survival/restarts.rs"]

@@ -65,12 +65,12 @@ fn an_outsider_who_holds_stdout_open_holds_nobody_up() {
 }
 
 #[test]
-fn five_hundred_children_are_all_ended_and_counted() {
+fn four_thousand_children_are_all_ended_and_counted() {
     for_each_user(|user| {
-        let ward = Ward::new(user, "60s", "i=0\nwhile [ $i -lt 500 ]; do sleep 1000 & i=$((i+1)); done");
+        let ward = Ward::new(user, "60s", "i=0\nwhile [ $i -lt 4000 ]; do (read line < fifo) & i=$((i+1)); done");
         let record = ward.run();
         assert_eq!(ending(&record), (&"ok".into(), &Value::Null, &0.into()), "{record}");
-        assert_eq!(ended(&record), 500);
+        assert_eq!(ended(&record), 4000);
     });
 }
 
