@@ -1,6 +1,6 @@
 //! `kill -9` of each part in the middle of a run, alone and together.
 
-use crate::lab::{eventually, for_each_user};
+use crate::lab::{eventually, for_each_user, is_root};
 use crate::rig::{Rig, end};
 use std::fs;
 use std::process::{Child, Command};
@@ -287,4 +287,27 @@ fn no_cgroup_is_left_of_a_run_that_was_lost() {
     rig.run().expect(0);
     assert!(!dir.exists());
     rig.settled([2, 1], 0);
+}
+
+#[test]
+fn a_whole_pid_namespace_that_ends_with_controller_keeper_and_run_costs_what_was_executing() {
+    if !is_root() {
+        eprintln!("skipped: making a PID namespace needs root");
+        return;
+    }
+    for_each_user(|user| {
+        let rig = Rig::new(user);
+        rig.open(1);
+        fs::remove_file(rig.lab.path("gate.2")).unwrap();
+        // As a container that is stopped: with its first process, the controller, the kernel ends everything in it at once.
+        let mut command = rig.lab.isotherm_inside(&["unshare", "--pid", "--fork", "--mount-proc"], &["run", "c.yaml"]);
+        let mut container = command.spawn().unwrap();
+        rig.executing(2, 1);
+        rig.kill(&rig.lab.pids_of("isotherm run"));
+        container.wait().unwrap();
+        rig.nothing_is_left();
+        rig.open(2);
+        rig.run().expect(0);
+        rig.settled([1, 2], 0);
+    });
 }
