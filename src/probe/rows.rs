@@ -56,7 +56,7 @@ fn section(capability: &Capability) -> Section {
     }
 }
 
-/// One row for each family.
+/// One row for each family of the machine as a whole, then the sensors.
 fn recorded(capabilities: &[&Capability]) -> Vec<Row> {
     let families = [
         (Family::Load, "cpu load"),
@@ -72,7 +72,8 @@ fn recorded(capabilities: &[&Capability]) -> Vec<Row> {
         let cost_ns = all.iter().filter_map(|(_, p)| p.cost_ns).reduce(|a, b| a + b);
         (!all.is_empty()).then(|| Row { name: name.into(), source: sources.join(", "), cost_ns, text: texts.join("; "), remedy: None })
     };
-    families.into_iter().filter_map(row).collect()
+    let sensors: Vec<&Capability> = capabilities.iter().copied().filter(|c| families.iter().all(|(family, _)| *family != c.family)).collect();
+    families.iter().copied().filter_map(row).chain(shared(&sensors)).collect()
 }
 
 /// Where several files of one directory are read, the directory.

@@ -330,7 +330,7 @@ fn during(series: &Series, spawn: Option<u64>, exit: Option<u64>) -> BTreeMap<St
             max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
             delta: last - first,
         };
-        Some((column.metric.clone(), summary))
+        Some((isotherm_wire::telemetry::key(&column.metric, column.subject.as_deref()), summary))
     };
     series.columns.iter().filter_map(summary).collect()
 }

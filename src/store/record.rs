@@ -300,7 +300,7 @@ pub struct Settle {
 pub struct Context {
     /// Every telemetry source once, ahead of the run.
     pub before: Option<Snapshot>,
-    /// Column of telemetry → summary over the samples between spawn and exit.
+    /// Column of telemetry, `metric` or `metric{subject}` → summary over the samples between spawn and exit.
     pub during: BTreeMap<String, DuringSummary>,
     /// Every telemetry source once, after it; what is absent says why.
     pub after: Option<Snapshot>,
@@ -409,6 +409,9 @@ pub struct SampledColumn {
     pub metric: String,
     /// Its unit.
     pub unit: String,
+    /// Which of several it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// Path of the file it was read from.
     pub source: String,
 }

@@ -4,7 +4,7 @@ use super::record::{RawStream, Record, SampledColumn, Samples, Sidecar};
 use crate::digest::sha256_hex;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isotherm_wire::result::{Blob, Encoding};
-use isotherm_wire::telemetry::Series;
+use isotherm_wire::telemetry::{self, Column, Series};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -50,7 +50,7 @@ pub fn take_out(record: &mut Record, stem: &str) -> Vec<(String, Vec<u8>)> {
         && let Some(file) = add(format!("{stem}.samples.csv.zst"), csv(series).as_bytes(), "csv+zstd")
     {
         let column =
-            |c: &isotherm_wire::telemetry::Column| SampledColumn { metric: c.metric.clone(), unit: c.unit.clone(), source: c.source.clone() };
+            |c: &Column| SampledColumn { metric: c.metric.clone(), unit: c.unit.clone(), subject: c.subject.clone(), source: c.source.clone() };
         let columns = series.columns.iter().map(column).collect();
         record.samples = Samples::Sidecar { file, columns };
     }
@@ -87,7 +87,11 @@ fn csv(series: &Series) -> String {
     let mut text = String::from("monotonic_ns");
     for column in &series.columns {
         text += ",";
-        text += &column.metric;
+        // A driver's name may hold anything.
+        match telemetry::key(&column.metric, column.subject.as_deref()) {
+            name if name.contains([',', '"', '\n', '\r']) => text += &format!("\"{}\"", name.replace('"', "\"\"")),
+            name => text += &name,
+        }
     }
     text += "\n";
     for (i, time) in series.monotonic_ns.iter().enumerate() {

@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         self.result.outcome = self.stages().unwrap_or_else(|stopped| stopped);
         self.keeper.enter(&self.start.run_id, Phase::Collect);
         if self.result.times.spawn_ns.is_some() {
-            self.result.after = Sources::open(Path::new("/")).snapshot();
+            self.result.after = self.keeper.snapshot(&mut Sources::open(Path::new("/")));
             self.result.changed_inputs = changed(&self.spec.watched);
         }
         let _ = fs::remove_dir_all(&self.scratch);
@@ -220,12 +220,12 @@ impl<'a> Run<'a> {
     fn measure(&mut self, invocation: &Invocation) -> Result<Outcome, Outcome> {
         let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
         let mut sources = Sources::open(Path::new("/"));
-        self.result.before = sources.snapshot();
+        self.result.before = self.keeper.snapshot(&mut sources);
         let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize;
         self.keeper.enter(&self.start.run_id, Phase::Measure);
         // The window: from here to the exit nothing is sent and nothing is written.
-        let sampler =
-            Sampler::start(sources, self.spec.sample_hz, expected.min(MOST_EXPECTED_SAMPLES) + 2).map_err(|e| agent_error("sampler", &e))?;
+        let expected = expected.min(MOST_EXPECTED_SAMPLES) + 2;
+        let sampler = Sampler::start(sources, self.keeper.sensors(), self.spec.sample_hz, expected).map_err(|e| agent_error("sampler", &e))?;
         let invoked = self.invoke(invocation, KEPT_BYTES);
         (self.result.samples, self.result.observer) = sampler.stop();
         let (mut ended, mapped) = invoked?;

@@ -9,12 +9,14 @@ mod outgoing;
 mod quarantine;
 
 use crate::inspect::files::{self, HashCache};
+use crate::sampler::{Sensors, Sources};
 use crate::spool::Spool;
 use crate::{contain, dirs, processes, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, Holder, Phase};
+use isotherm_wire::telemetry::Snapshot;
 use outgoing::Outgoing;
 use quarantine::Quarantine;
 use serde::{Deserialize, Serialize};
@@ -24,7 +26,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Name of the keeper's socket in the state directory.
 pub const SOCKET_NAME: &str = "keeper.sock";
@@ -60,6 +63,8 @@ struct Keeper {
     containment: ContainmentCapability,
     holder: Holder,
     hashes: Mutex<HashCache>,
+    /// Found when they are asked for first.
+    sensors: OnceLock<Arc<Mutex<Sensors>>>,
     state: Mutex<State>,
     /// Written to when the accept loop has to look at the state.
     wake: File,
@@ -98,6 +103,15 @@ struct Client {
 impl Keeper {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn sensors(&self) -> &Arc<Mutex<Sensors>> {
+        self.sensors.get_or_init(|| Arc::new(Mutex::new(Sensors::find(Path::new("/")))))
+    }
+
+    /// Everything that is sampled, once.
+    fn snapshot(&self, sources: &mut Sources) -> Snapshot {
+        sources.snapshot(&mut self.sensors().lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Tell those who follow this run, without waiting for anybody.
@@ -186,6 +200,7 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     let (wakened, wake) = sys::pipe().map_err(|e| other("pipe", &e))?;
     let keeper = Keeper {
         hashes: Mutex::new(HashCache::open(dirs.hash_cache())),
+        sensors: OnceLock::new(),
         spool,
         dirs,
         facts,

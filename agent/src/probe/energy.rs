@@ -15,6 +15,13 @@ const PLAUSIBLE_MA: RangeInclusive<i64> = -10_000_000..=10_000_000;
 const PMIC_LIMIT: Duration = Duration::from_secs(3);
 
 pub fn entries(prober: &Prober, around: &Surroundings, runner: &Runner) -> Vec<Capability> {
+    let mut entries = files(prober);
+    entries.extend(pmic(prober, around, runner));
+    entries
+}
+
+/// What can be read from a file.
+pub fn files(prober: &Prober) -> Vec<Capability> {
     let mut entries = rapl(prober);
     let chips = prober.at("sys/class/hwmon");
     limited(Family::Energy, "energy.hwmon", prober.numbered(&chips, "hwmon", "").unwrap_or_default(), &mut entries, |chip| {
@@ -25,7 +32,6 @@ pub fn entries(prober: &Prober, around: &Surroundings, runner: &Runner) -> Vec<C
         of_iio(prober, &devices.join(&device), &device)
     });
     entries.extend(batteries(prober));
-    entries.extend(pmic(prober, around, runner));
     entries
 }
 

@@ -15,6 +15,7 @@ mod temperature;
 mod throttling;
 mod trial;
 
+use crate::sampler::sensors;
 use crate::{inspect, keep, sys, task};
 use execute::Runner;
 use isotherm_wire::codec::{read_frame, write_message};
@@ -26,10 +27,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use trial::{Prober, absent};
 
 /// Most entries of one kind: a machine with more of them is told so, and the rest isn't tried.
 const MOST_OF_A_KIND: usize = 256;
+/// A campaign waits for sensors at first contact: each has this time, and all of them together.
+const SENSOR_DEADLINE: Duration = Duration::from_millis(250);
+const SENSORS_TOGETHER: Duration = Duration::from_secs(5);
 
 pub fn main(args: Vec<OsString>) -> Result<(), String> {
     let nonce = match args.as_slice() {
@@ -94,6 +99,9 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
         permission::entries(prober, runner, machine),
     ];
     let mut entries: Vec<Capability> = families.into_iter().flatten().collect();
+    for entry in &mut entries {
+        entry.recorded |= entry.present().is_some() && sensors::is_sensor(entry);
+    }
     let mut ids = BTreeSet::new();
     for entry in &mut entries {
         // Two of one name, as a driver may have it: numbered.
@@ -105,6 +113,14 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
         }
     }
     entries
+}
+
+/// Everything that is read from a file of `/sys`: what the sampler has to know of before it reads.
+pub fn sensors(root: &Path) -> Vec<Capability> {
+    let prober = Prober::with_deadlines(root, SENSOR_DEADLINE, SENSORS_TOGETHER);
+    let families: [fn(&Prober) -> Vec<Capability>; 5] =
+        [temperature::entries, clock::entries, throttling::entries, energy::files, power_source::entries];
+    families.into_iter().flat_map(|family| family(&prober)).collect()
 }
 
 /// Where programs and libraries are looked for besides the usual places.

@@ -3,25 +3,39 @@
 //! Takes a root, gives snapshots and series; must not know what a reading means for a run.
 
 mod cgroup;
+mod lane;
 mod meminfo;
 mod pressure;
+pub mod sensors;
 mod stat;
 
 use crate::{inspect, sys};
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
+use lane::Lane;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// One metric of a source.
 #[derive(Debug, Clone)]
 pub struct Definition {
     pub column: ColumnName,
+    /// Which of several.
+    pub subject: Option<String>,
     pub source: String,
+}
+
+impl Definition {
+    fn reading(&self, value: Option<f64>, absent: Option<String>) -> Reading {
+        let entry = self.column.entry();
+        let (metric, unit) = (entry.name.into(), entry.unit.symbol().into());
+        Reading { metric, unit, subject: self.subject.clone(), source: self.source.clone(), value, absent }
+    }
 }
 
 /// A file, or a few of one kind, that are read together.
@@ -101,23 +115,63 @@ impl Sources {
         }
     }
 
-    /// Everything once, absent sources with their reason.
-    pub fn snapshot(&mut self) -> Snapshot {
+    /// Everything once, absent sources with their reason; sensors last.
+    pub fn snapshot(&mut self, sensors: &mut Sensors) -> Snapshot {
         let monotonic_ns = sys::monotonic_ns();
         let mut values = vec![None; self.definitions.len()];
         self.read(&mut values);
-        let reading = |d: &Definition, value: Option<f64>, absent: Option<String>| Reading {
-            metric: d.column.entry().name.into(),
-            unit: d.column.entry().unit.symbol().into(),
-            source: d.source.clone(),
-            value,
-            absent,
-        };
-        let mut readings: Vec<Reading> =
-            self.definitions.iter().zip(values).map(|(d, value)| reading(d, value, value.is_none().then(|| "this read failed".to_owned()))).collect();
-        readings.extend(self.absent.iter().map(|(d, reason)| reading(d, None, Some(reason.clone()))));
+        let mut readings = readings(&self.definitions, &values);
+        readings.extend(self.absent.iter().map(|(d, reason)| d.reading(None, Some(reason.clone()))));
+        readings.extend(sensors.readings());
         Snapshot { monotonic_ns, readings }
     }
+}
+
+fn readings(definitions: &[Definition], values: &[Option<f64>]) -> Vec<Reading> {
+    let reading = |(d, value): (&Definition, &Option<f64>)| d.reading(*value, value.is_none().then(|| "this read failed".to_owned()));
+    definitions.iter().zip(values).map(reading).collect()
+}
+
+/// The sensors of a machine, with the lane that reads them. Found once: what a driver lets hang, it lets hang again.
+pub struct Sensors {
+    lane: Lane,
+    definitions: Vec<Definition>,
+    /// What is there and could not be read when it was tried.
+    absent: Vec<Reading>,
+}
+
+impl Sensors {
+    /// Try everything below `root` once. Takes some milliseconds, and longer where something hangs.
+    pub fn find(root: &Path) -> Sensors {
+        let (found, absent) = sensors::of(root, &crate::probe::sensors(root));
+        let definition = |s: &sensors::Sensor| Definition { column: s.column, subject: Some(s.subject.clone()), source: s.source.clone() };
+        let definitions = found.iter().map(definition).collect();
+        Sensors { lane: Lane::start(found), definitions, absent }
+    }
+
+    /// Those that stopped answering, by name, with what happened.
+    fn given_up(&self) -> Vec<(String, String)> {
+        let named = |(d, why): (&Definition, Option<String>)| Some((d.subject.clone()?, why?));
+        self.definitions.iter().zip(self.lane.why_given_up()).filter_map(named).collect()
+    }
+
+    fn readings(&mut self) -> Vec<Reading> {
+        let mut values = vec![None; self.definitions.len()];
+        self.lane.all(&mut values);
+        let mut readings = readings(&self.definitions, &values);
+        for (reading, why) in readings.iter_mut().zip(self.lane.why_given_up()) {
+            reading.absent = why.or(reading.absent.take());
+        }
+        readings.extend(self.absent.iter().cloned());
+        readings
+    }
+}
+
+/// How long a sample waits for sensors that are slower than everything else; those that aren't through by then have no value in it.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+fn lock(sensors: &Mutex<Sensors>) -> MutexGuard<'_, Sensors> {
+    sensors.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Samples in the background until it is stopped.
@@ -128,10 +182,12 @@ pub struct Sampler {
 
 impl Sampler {
     /// Start sampling at `hz`. Memory for `expected_samples` is set aside now.
-    pub fn start(mut sources: Sources, hz: f64, expected_samples: usize) -> std::io::Result<Sampler> {
+    pub fn start(mut sources: Sources, sensors: &Arc<Mutex<Sensors>>, hz: f64, expected_samples: usize) -> std::io::Result<Sampler> {
         let (stopped, stop) = sys::pipe()?;
         let cpu_before = sys::process_cpu_ns();
-        let definitions = Arc::new(sources.definitions.clone());
+        let sensors = Arc::clone(sensors);
+        let mut definitions = sources.definitions.clone();
+        definitions.extend(lock(&sensors).definitions.iter().cloned());
         let thread = thread::Builder::new().name("sampler".into()).spawn(move || {
             let period_ns = (1e9 / hz) as u64;
             let width = definitions.len();
@@ -142,7 +198,11 @@ impl Sampler {
             let mut due = sys::monotonic_ns();
             loop {
                 let start = sys::monotonic_ns();
-                sources.read(&mut values);
+                // The sensors' thread reads while this one does.
+                lock(&sensors).lane.ask();
+                let (own, of_sensors) = values.split_at_mut(sources.definitions.len());
+                sources.read(own);
+                lock(&sensors).lane.take(PATIENCE, of_sensors);
                 times.push(start);
                 table.extend_from_slice(&values);
                 let end = sys::monotonic_ns();
@@ -160,6 +220,10 @@ impl Sampler {
             }
             let samples = times.len() as u64;
             let span = times.last().copied().unwrap_or(0) - times.first().copied().unwrap_or(0);
+            let (slowed, given_up) = {
+                let sensors = lock(&sensors);
+                (sensors.lane.slowed(), sensors.given_up())
+            };
             let observer = Observer {
                 requested_hz: hz,
                 achieved_hz: (samples > 1).then(|| (samples - 1) as f64 * 1e9 / span as f64),
@@ -167,6 +231,8 @@ impl Sampler {
                 missed_samples: missed,
                 read_cost_mean_ns: cost_sum.checked_div(samples),
                 read_cost_max_ns: (samples > 0).then_some(cost_max),
+                slowed,
+                given_up,
                 agent_cpu_ns: sys::process_cpu_ns() - cpu_before,
             };
             let columns = definitions
@@ -175,6 +241,7 @@ impl Sampler {
                 .map(|(i, d)| Column {
                     metric: d.column.entry().name.into(),
                     unit: d.column.entry().unit.symbol().into(),
+                    subject: d.subject.clone(),
                     source: d.source.clone(),
                     values: table.iter().skip(i).step_by(width.max(1)).copied().collect(),
                 })
@@ -219,48 +286,8 @@ impl OpenFile {
 }
 
 fn definition(column: ColumnName, source: &Path) -> Definition {
-    Definition { column, source: source.display().to_string() }
+    Definition { column, subject: None, source: source.display().to_string() }
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn this_machine_is_read_and_what_is_absent_says_why() {
-        let snapshot = Sources::open(Path::new("/")).snapshot();
-        assert!(snapshot.value("mem_available_bytes").unwrap() > 0.0);
-        assert!(snapshot.value("cpu_idle_s").unwrap() > 0.0);
-        assert!(snapshot.readings.iter().all(|r| r.value.is_some() != r.absent.is_some()));
-    }
-
-    #[test]
-    fn a_machine_without_sources_gives_absent_readings_with_reasons() {
-        let dir = tempfile::tempdir().unwrap();
-        let snapshot = Sources::open(dir.path()).snapshot();
-        assert!(snapshot.readings.iter().any(|r| r.metric == "psi_cpu_some_us"));
-        assert!(snapshot.readings.iter().all(|r| r.value.is_none() && r.absent.is_some()));
-    }
-
-    #[test]
-    fn every_column_of_the_table_is_read_or_said_to_be_absent() {
-        let dir = tempfile::tempdir().unwrap();
-        for root in [Path::new("/"), dir.path()] {
-            let mut found: Vec<(String, String)> = Sources::open(root).snapshot().readings.into_iter().map(|r| (r.metric, r.unit)).collect();
-            let mut all: Vec<(String, String)> =
-                ColumnName::ALL.iter().map(|column| (column.entry().name.into(), column.entry().unit.symbol().into())).collect();
-            found.sort();
-            all.sort();
-            assert_eq!(found, all);
-        }
-    }
-
-    #[test]
-    fn a_series_has_one_value_per_time_and_at_least_one_sample() {
-        let (series, observer) = Sampler::start(Sources::open(Path::new("/")), 100.0, 16).unwrap().stop();
-        assert!(!series.monotonic_ns.is_empty());
-        assert!(series.columns.iter().all(|c| c.values.len() == series.monotonic_ns.len()));
-        assert_eq!(observer.samples, series.monotonic_ns.len() as u64);
-    }
-}
+mod tests;

@@ -276,6 +276,87 @@ crate::table! {
             wraps: NEVER,
             defects: "As `cgroup_throttled_count`; v1 counts ns, which are divided by 1000",
         }
+        Temperature {
+            name: "temperature_c",
+            unit: Unit::DegreesCelsius,
+            kind: ColumnKind::Gauge,
+            source: "thermal_zone*/temp, hwmon*/temp*_input",
+            is: "Temperature of one sensor, by the name that its driver gives it",
+            wraps: GAUGE,
+            defects: "Where a sensor sits is the driver's affair; a zone that is switched off reads far below zero and is absent",
+        }
+        CpuClock {
+            name: "cpu_clock_khz",
+            unit: Unit::Kilohertz,
+            kind: ColumnKind::Gauge,
+            source: "cpufreq/policy*/scaling_cur_freq",
+            is: "Clock of the CPUs of one policy",
+            wraps: GAUGE,
+            defects: "What was last asked for or what was measured since the last read, by driver; reading it may wake a CPU",
+        }
+        DeviceClock {
+            name: "device_clock_hz",
+            unit: Unit::Hertz,
+            kind: ColumnKind::Gauge,
+            source: "devfreq/*/cur_freq",
+            is: "Clock of a GPU, an NPU or a memory controller",
+            wraps: GAUGE,
+            defects: "0 while it is off; not every driver keeps it current",
+        }
+        ThrottleBits {
+            name: "throttle_bits",
+            unit: Unit::One,
+            kind: ColumnKind::Gauge,
+            source: "soc:firmware/get_throttled",
+            is: "The Raspberry Pi's firmware bits: 0 under-voltage, 1 clock capped, 2 throttled, 3 soft temperature limit, now; 16 to 19 the same since boot",
+            wraps: GAUGE,
+            defects: "The upper ones say nothing of when: only a bit that appears during a run is of that run",
+        }
+        Throttles {
+            name: "throttles_count",
+            unit: Unit::Count,
+            kind: ColumnKind::Counter,
+            source: "cpu*/thermal_throttle/*_throttle_count",
+            is: "Times since boot that a core or package of an x86 CPU was slowed down for its temperature",
+            wraps: NEVER,
+            defects: "Of the first CPU of each package; how long it lasted is not told; a power limit is no throttle in this sense",
+        }
+        CoolingState {
+            name: "cooling_state",
+            unit: Unit::One,
+            kind: ColumnKind::Gauge,
+            source: "cooling_device*/cur_state",
+            is: "How far a cooling device is in use, from 0: a fan's speed, or how much a clock is held back",
+            wraps: GAUGE,
+            defects: "Steps are the driver's; a fan is not throttling",
+        }
+        Energy {
+            name: "sensor_energy_j",
+            unit: Unit::Joules,
+            kind: ColumnKind::Counter,
+            source: "intel-rapl:*/energy_uj, hwmon*/energy*_input",
+            is: "Energy that one package or rail has taken",
+            wraps: "RAPL: at `max_energy_range_uj`, after minutes to hours; hwmon: by driver",
+            defects: "RAPL is a model on some CPUs and a measurement on others, updated about every millisecond",
+        }
+        Power {
+            name: "sensor_power_w",
+            unit: Unit::Watts,
+            kind: ColumnKind::Gauge,
+            source: "hwmon*/power*, in*_input × curr*_input, iio in_power*_input, power_supply power_now",
+            is: "Power through one rail or battery at that moment",
+            wraps: GAUGE,
+            defects: "An average over the monitor's own period, which is rarely told; a battery's sign is the driver's",
+        }
+        Mains {
+            name: "mains_online",
+            unit: Unit::One,
+            kind: ColumnKind::Gauge,
+            source: "power_supply/*/online",
+            is: "1 (or 2) while that supply feeds the machine",
+            wraps: GAUGE,
+            defects: "USB-C ports count as supplies; a weak one is told by nothing",
+        }
     }
 }
 

@@ -10,6 +10,9 @@ pub struct Reading {
     pub metric: String,
     /// The suffix of `metric`, or `1`.
     pub unit: String,
+    /// Which of several it is of: a sensor, a clock's CPUs, a rail, by the name that its driver gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// Path of the file it was read from.
     pub source: String,
     /// `None` where it could not be read; then `absent` says why.
@@ -17,6 +20,12 @@ pub struct Reading {
     /// Why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
+}
+
+/// `metric`, or `metric{subject}`: what tells one column of a run from the others.
+#[must_use]
+pub fn key(metric: &str, subject: Option<&str>) -> String {
+    subject.map_or_else(|| metric.to_owned(), |subject| format!("{metric}{{{subject}}}"))
 }
 
 /// All readings of one moment.
@@ -45,6 +54,9 @@ pub struct Column {
     pub metric: String,
     /// Its unit.
     pub unit: String,
+    /// Which of several it is of; see [`Reading::subject`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// Path of the file it was read from.
     pub source: String,
     /// As many as the series has times, in time order; `None` = that read failed.
@@ -77,6 +89,12 @@ pub struct Observer {
     pub read_cost_mean_ns: Option<u64>,
     /// The longest of them.
     pub read_cost_max_ns: Option<u64>,
+    /// Sensors that cost so much that they are read once a second only, with their cost in ns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slowed: Vec<(String, u64)>,
+    /// Sensors that stopped answering, and were not asked again: why, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_up: Vec<(String, String)>,
     /// CPU time of the agent process (all threads) from spawn to exit of the workload, nanoseconds.
     pub agent_cpu_ns: u64,
 }

@@ -1,0 +1,194 @@
+//! The lane of sensors: files that a driver may let hang are read by a thread of their own, which is left behind when that happens.
+//!
+//! Takes sensors, gives the values of the last round and who was given up; must not know what a value means.
+
+use super::sensors::Sensor;
+use crate::sys;
+use std::fs::File;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// A sensor that doesn't answer within this time is not asked again in this session, ns: the slowest honest ones, on an i2c bus at
+/// 100 kHz or behind a battery's controller, take some tens of milliseconds.
+const GIVE_UP_NS: u64 = 250_000_000;
+/// A sensor whose read takes longer than this …
+const COSTLY_NS: u64 = 5_000_000;
+/// … is read this often only, ns.
+const COSTLY_EVERY_NS: u64 = 1_000_000_000;
+/// A sensor's text is a number.
+const TEXT_BYTES: usize = 64;
+
+/// Reads all sensors once whenever it is told to.
+pub struct Lane {
+    shared: Arc<Shared>,
+    go: Sender<()>,
+}
+
+struct Shared {
+    sensors: Vec<Sensor>,
+    state: Mutex<State>,
+    finished: Condvar,
+}
+
+struct State {
+    /// The thread that reads now; one that finds another number here has been left behind.
+    reader: u64,
+    /// Which sensor is being read, and since when; `None` between rounds.
+    reading: Option<(usize, u64)>,
+    values: Vec<Option<f64>>,
+    /// How long its last read took, ns, and when that began.
+    costs: Vec<Option<(u64, u64)>>,
+    given_up: Vec<bool>,
+}
+
+impl Lane {
+    pub fn start(sensors: Vec<Sensor>) -> Lane {
+        let n = sensors.len();
+        let state = State { reader: 0, reading: None, values: vec![None; n], costs: vec![None; n], given_up: vec![false; n] };
+        let shared = Arc::new(Shared { sensors, state: Mutex::new(state), finished: Condvar::new() });
+        let go = if n == 0 { channel().0 } else { read_on(&shared, 0) };
+        Lane { shared, go }
+    }
+
+    /// Begin a round unless one is still on its way; whoever hangs in that one is given up.
+    pub fn ask(&mut self) {
+        let mut state = self.shared.state();
+        let now_ns = sys::monotonic_ns();
+        match state.reading {
+            None => {}
+            Some((at, since_ns)) if now_ns.saturating_sub(since_ns) > GIVE_UP_NS => {
+                state.given_up[at] = true;
+                state.values[at] = None;
+                state.reading = None;
+                state.reader += 1;
+                let reader = state.reader;
+                drop(state);
+                self.go = read_on(&self.shared, reader);
+                state = self.shared.state();
+            }
+            Some(_) => return,
+        }
+        if state.values.is_empty() {
+            return;
+        }
+        state.reading = Some((0, now_ns));
+        // Without a thread, as where none could be started, nothing is read.
+        if self.go.send(()).is_err() {
+            state.reading = None;
+        }
+    }
+
+    /// Values by sensor, once the round is over or `patience` is. One that is being read just now has none.
+    pub fn take(&self, patience: Duration, values: &mut [Option<f64>]) {
+        let state = self.shared.state();
+        let waited = self.shared.finished.wait_timeout_while(state, patience, |state| state.reading.is_some());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        values.copy_from_slice(&state.values);
+        if let Some((at, _)) = state.reading {
+            values[at] = None;
+        }
+    }
+
+    /// Everything once: waits as long as any sensor may take, and goes on without those that hang.
+    pub fn all(&mut self, values: &mut [Option<f64>]) {
+        for _ in 0..=self.shared.sensors.len() {
+            self.ask();
+            self.take(Duration::from_nanos(GIVE_UP_NS + COSTLY_NS), values);
+            if self.shared.state().reading.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Sensors that are read less often, with the cost of a read, ns.
+    pub fn slowed(&self) -> Vec<(String, u64)> {
+        let state = self.shared.state();
+        let costly = |(sensor, cost): (&Sensor, &Option<(u64, u64)>)| {
+            cost.filter(|(cost_ns, _)| *cost_ns > COSTLY_NS).map(|(cost_ns, _)| (sensor.subject.clone(), cost_ns))
+        };
+        self.shared.sensors.iter().zip(&state.costs).filter_map(costly).collect()
+    }
+
+    /// Of each sensor why it is not asked any more; `None` = it is.
+    pub fn why_given_up(&self) -> Vec<Option<String>> {
+        let why = |given_up: &bool| given_up.then(|| format!("no answer within {} ms", GIVE_UP_NS / 1_000_000));
+        self.shared.state().given_up.iter().map(why).collect()
+    }
+}
+
+#[cfg(test)]
+impl Lane {
+    /// The last value of a sensor.
+    pub fn last_value(&self, at: usize) -> Option<f64> {
+        self.shared.state().values[at]
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One round; false for a thread that has been left behind.
+    fn round(&self, reader: u64, files: &mut [Option<Vec<File>>]) -> bool {
+        for (at, sensor) in self.sensors.iter().enumerate() {
+            let begin_ns = sys::monotonic_ns();
+            {
+                let mut state = self.state();
+                if state.reader != reader {
+                    return false;
+                }
+                let rested = |(cost_ns, then_ns): (u64, u64)| cost_ns <= COSTLY_NS || begin_ns.saturating_sub(then_ns) >= COSTLY_EVERY_NS;
+                if state.given_up[at] || !state.costs[at].is_none_or(rested) {
+                    state.values[at] = None;
+                    continue;
+                }
+                state.reading = Some((at, begin_ns));
+            }
+            if files[at].is_none() {
+                files[at] = sensor.files.iter().map(|path| File::open(path).ok()).collect();
+            }
+            let value = files[at].as_ref().and_then(|files| read(sensor, files));
+            let mut state = self.state();
+            if state.reader != reader {
+                return false;
+            }
+            state.values[at] = value;
+            state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
+        }
+        let mut state = self.state();
+        if state.reader != reader {
+            return false;
+        }
+        state.reading = None;
+        self.finished.notify_all();
+        true
+    }
+}
+
+/// A thread that does a round for every message.
+fn read_on(shared: &Arc<Shared>, reader: u64) -> Sender<()> {
+    let (go, rounds): (Sender<()>, Receiver<()>) = channel();
+    let shared = Arc::clone(shared);
+    // Where no thread can be started, `go` has no receiver any more.
+    let _ = thread::Builder::new().name("sensors".into()).spawn(move || {
+        let mut files = shared.sensors.iter().map(|_| None).collect::<Vec<_>>();
+        while rounds.recv().is_ok() && shared.round(reader, &mut files) {}
+    });
+    go
+}
+
+fn read(sensor: &Sensor, files: &[File]) -> Option<f64> {
+    let mut buffers = [[0; TEXT_BYTES]; 2];
+    let mut lengths = [0; 2];
+    for ((file, buffer), length) in files.iter().zip(&mut buffers).zip(&mut lengths) {
+        *length = sys::pread(file, buffer).ok()?;
+    }
+    let mut texts = [""; 2];
+    for (text, (buffer, length)) in texts.iter_mut().zip(buffers.iter().zip(lengths)) {
+        *text = std::str::from_utf8(&buffer[..length]).ok()?;
+    }
+    sensor.value(&texts[..files.len()])
+}

@@ -1,0 +1,75 @@
+//! What a record says of temperatures, clocks, throttling and power, and of sensors that fail.
+
+use crate::board::{Board, reading};
+use crate::lab::{eventually, for_each_user};
+use std::fs;
+
+#[test]
+fn a_record_tells_how_a_board_was_before_during_and_after_its_run() {
+    for_each_user(|user| {
+        let Some(board) = Board::new(user) else { return };
+        board.zone(0, "cpu-thermal", 48_312);
+        // Offline, as on a Jetson.
+        board.zone(1, "gpu-thermal", -256_000);
+        board.set("devices/system/cpu/cpufreq/policy0/affected_cpus", "0 1");
+        let clock = "devices/system/cpu/cpufreq/policy0/scaling_cur_freq";
+        board.set(clock, "1500000");
+        board.set("class/powercap/intel-rapl:0/name", "package-0");
+        let energy = "class/powercap/intel-rapl:0/energy_uj";
+        board.set(energy, "250000000");
+        let controller = board.start(&["run", "c.yaml"]);
+        eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
+        board.zone(0, "cpu-thermal", 81_500);
+        board.set(clock, "600000");
+        board.set(energy, "260000000");
+        board.lab.write("end", "");
+        let ran = crate::lab::Ran(controller.wait_with_output().unwrap()).expect(0);
+        let record = board.record();
+        let context = &record["context"];
+        assert_eq!(reading(&context["before"], "temperature_c", "cpu-thermal")["value"], 48.312, "{}", ran.stderr());
+        assert_eq!(reading(&context["after"], "temperature_c", "cpu-thermal")["value"], 81.5);
+        let off = reading(&context["before"], "temperature_c", "gpu-thermal");
+        assert!(off["value"].is_null() && off["absent"].as_str().unwrap().contains("-256000"), "{off}");
+        assert_eq!(reading(&context["before"], "cpu_clock_khz", "policy0 (cpu 0 1)")["value"], 1_500_000.0);
+        assert_eq!(reading(&context["after"], "cpu_clock_khz", "policy0 (cpu 0 1)")["value"], 600_000.0);
+        let joules = |when: &str| reading(&context[when], "sensor_energy_j", "RAPL package-0")["value"].as_f64().unwrap();
+        assert_eq!(joules("after") - joules("before"), 10.0);
+    });
+}
+
+#[test]
+fn a_run_is_sampled_sensor_by_sensor() {
+    for_each_user(|user| {
+        let Some(board) = Board::new(user) else { return };
+        board.zone(0, "cpu-thermal", 40_000);
+        board.zone(1, "soc, \"left\"", 41_000);
+        let controller = board.start(&["run", "c.yaml"]);
+        eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
+        board.lab.write("end", "");
+        crate::lab::Ran(controller.wait_with_output().unwrap()).expect(0);
+        let columns = board.record()["samples"]["inline"]["columns"].as_array().unwrap().clone();
+        let of = |subject: &str| columns.iter().find(|c| c["metric"] == "temperature_c" && c["subject"] == subject).unwrap();
+        assert!(of("cpu-thermal")["values"].as_array().unwrap().iter().all(|value| *value == 40.0), "{columns:?}");
+        assert_eq!(of("soc, \"left\"")["source"], "/sys/class/thermal/thermal_zone1/temp");
+    });
+}
+
+#[test]
+fn a_sensor_that_hangs_costs_its_own_values_and_nothing_else() {
+    for_each_user(|user| {
+        let Some(board) = Board::new(user) else { return };
+        board.zone(0, "cpu-thermal", 40_000);
+        let hung = board.zone(1, "gpu-thermal", 41_000);
+        fs::remove_file(&hung).unwrap();
+        let name = std::ffi::CString::new(hung.to_str().unwrap()).unwrap();
+        // SAFETY: a valid C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o644) }, 0);
+        board.lab.write("end", "");
+        board.run(&["run", "c.yaml"]).expect(0);
+        let before = board.record()["context"]["before"].clone();
+        let said = reading(&before, "temperature_c", "gpu-thermal")["absent"].as_str().unwrap().to_owned();
+        assert!(said.contains("no answer within"), "{said}");
+        assert_eq!(reading(&before, "temperature_c", "cpu-thermal")["value"], 40.0);
+        eventually("nothing is left", || board.lab.processes().is_empty().then_some(()));
+    });
+}
