@@ -4,6 +4,7 @@ use super::words::{count, plain, program, shell_word};
 use super::{CancelArgs, CollectArgs, campaign, complain, draft, exit, print, probe};
 use crate::config::model::Device;
 use crate::device::DeviceError;
+use crate::report;
 use crate::run::{self, CollectError};
 use crate::store::StoreError;
 use serde_json::json;
@@ -36,7 +37,7 @@ pub fn collect(args: &CollectArgs) -> u8 {
             })
         });
         let left = done.left.iter().map(|(what, why)| json!({ "what": what, "why": why }));
-        format!("{:#}\n", json!({ "stored": stored.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>() }))
+        report::document(&json!({ "stored": stored.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>() }))
     } else {
         done.stored.iter().map(|stored| format!("{}  {}/{}\n", stored.status.name(), plain(&stored.dir), plain(&stored.path))).collect()
     };

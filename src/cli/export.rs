@@ -3,6 +3,7 @@
 use super::words::{count, plain, program, shell_word};
 use super::{ExportArgs, complain, exit, print};
 use crate::export::{self, ExportError, PublicCopy};
+use crate::report;
 use crate::run;
 use crate::store::StoreError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -28,8 +29,7 @@ pub fn export(args: &ExportArgs) -> u8 {
                 say!("warning: {}", plain(warning));
             }
             if args.json {
-                let json = serde_json::to_string_pretty(&copy).unwrap_or_default();
-                return print(&format!("{json}\n"));
+                return print(&report::document(&copy));
             }
             let code = print(&text(&copy));
             say!("{} and {} in {}", count(copy.records, "record"), count(copy.sidecars, "sidecar"), plain(&shown));

@@ -5,6 +5,7 @@ use super::{Draft, PlanArgs, complain, draft, exit, print, run};
 use crate::config::model::{Campaign, Order};
 use crate::plan::outlook::{self, Limit, Past, Resolution, Times};
 use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity};
+use crate::report;
 use crate::run::{Filter, Options};
 use crate::store::index::{self, Scan};
 use indexmap::IndexMap;
@@ -115,7 +116,7 @@ impl View<'_> {
         for (device, jobs) in &by_device {
             let states: Vec<String> = diff::counts(jobs.iter().copied()).iter().map(|(state, n)| format!("{n} {state}")).collect();
             let as_of = match self.facts.get(device) {
-                Some(at) => format!("files and machine as of {at}{}", self.asks("looks again")),
+                Some(at) => format!("files and machine as of {}{}", plain(at), self.asks("looks again")),
                 None => format!("this device was not asked yet{}", self.asks("asks it")),
             };
             text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), estimate(self.times(jobs)));
@@ -249,7 +250,7 @@ impl View<'_> {
             "states": diff::counts(self.jobs.iter()),
             "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
         });
-        format!("{document:#}\n")
+        report::document(&document)
     }
 }
 

@@ -5,6 +5,7 @@ use super::{ProbeArgs, complain, draft, exit, print, run};
 use crate::config::model::{Device, Local, Transport};
 use crate::device::{self, DeviceError};
 use crate::probe::{self, Row, Section};
+use crate::report;
 use indexmap::IndexMap;
 use isotherm_wire::probe::{PROBE_VERSION, ProbeRequest, Probed};
 use isotherm_wire::session::Failure;
@@ -56,7 +57,7 @@ pub fn probe(args: &ProbeArgs) -> u8 {
             }
         }
     }
-    let out = if args.json { format!("{:#}\n", json!({ "probe_version": PROBE_VERSION, "devices": entries })) } else { text };
+    let out = if args.json { report::document(&json!({ "probe_version": PROBE_VERSION, "devices": entries })) } else { text };
     match (print(&out), reached) {
         (exit::OK, 0) => exit::NO_DEVICE,
         (exit::OK, n) if n < devices.len() => exit::NOT_ALL,

@@ -3,6 +3,7 @@
 //! Nothing ticks by itself: on a machine that the controller shares with the device it draws only between windows.
 
 use super::words::{count, duration, metric, plain, program, shell_word};
+use crate::report;
 use crate::run::{Event, Finished, Summary};
 use crate::store::record::{Status, Validity};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -38,9 +39,7 @@ impl Progress {
     /// Take one event.
     pub fn hear(&mut self, event: &Event) {
         if self.json {
-            if let Ok(line) = serde_json::to_string(event) {
-                super::print(&format!("{line}\n"));
-            }
+            super::print(&report::line(event));
             return;
         }
         match event {

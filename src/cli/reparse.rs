@@ -2,6 +2,7 @@
 
 use super::words::{count, metric, plain};
 use super::{ReparseArgs, campaign, complain, exit, print};
+use crate::report;
 use crate::run::{self, Change, ReadAnew, ReparseError, Reparsed};
 use crate::store::StoreError;
 use serde_json::json;
@@ -81,7 +82,10 @@ fn shortened(text: &str) -> String {
 
 /// The first digits of a hash.
 fn short(text: &str) -> String {
-    if text.len() == 64 { format!("{}…", &text[..8]) } else { plain(text) }
+    match text.get(..8) {
+        Some(first) if text.len() == 64 => format!("{}…", plain(first)),
+        _ => plain(text),
+    }
 }
 
 fn summary(done: &Reparsed, dry_run: bool) {
@@ -101,5 +105,5 @@ fn json(done: &Reparsed, dry_run: bool) -> String {
         "left": left,
         "elsewhere": done.elsewhere,
     });
-    format!("{document:#}\n")
+    report::document(&document)
 }

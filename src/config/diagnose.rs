@@ -1,6 +1,7 @@
 //! Located remarks about a campaign file: collected while it is decoded, shown all at once.
 
 use super::sources::Sources;
+use crate::hidden::visible;
 use indexmap::IndexMap;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 use std::{cell::Cell, collections::HashSet, fmt, fmt::Write as _};
@@ -209,7 +210,7 @@ impl ConfigErrors {
         let shown = self.diagnostics.iter().take(SHOWN);
         let mut text = shown.map(|d| render_one(d, &sources, width, color)).collect::<Vec<_>>().join("\n");
         let n_errors = self.diagnostics.len();
-        let (file, ..) = self.sources.around(0);
+        let (file, ..) = sources.around(0);
         if n_errors > SHOWN {
             let _ = writeln!(text, "\n{} more errors in {file}", n_errors - SHOWN);
         } else if n_errors > 1 {
@@ -270,10 +271,10 @@ fn render_one(diagnostic: &Diagnostic, sources: &Sources, width: usize, color: b
         Severity::Warning => ("warning", "33"),
     };
     let painted = |text: &str, paint: &str| if color { format!("\u{1b}[{paint}m{text}\u{1b}[0m") } else { text.to_owned() };
-    let mut text = painted(&format!("{word}:"), paint) + " " + &diagnostic.message + "\n";
+    let mut text = painted(&format!("{word}:"), paint) + " " + &visible(&diagnostic.message) + "\n";
     text += &render_snippets(diagnostic, sources, width, color);
     if let Some(hint) = &diagnostic.hint {
-        let lines: Vec<String> = hint.lines().flat_map(|line| wrapped(line, width.saturating_sub(HINT.len()))).collect();
+        let lines: Vec<String> = hint.lines().flat_map(|line| wrapped(&visible(line), width.saturating_sub(HINT.len()))).collect();
         let _ = writeln!(text, "  {} {}", painted("hint:", "36"), lines.join(&format!("\n{}", " ".repeat(HINT.len()))));
     }
     text
@@ -319,7 +320,7 @@ fn render_snippets(diagnostic: &Diagnostic, sources: &Sources, width: usize, col
 fn render_snippet(labels: &[(Span, &str)], file: &str, source: &str, width: usize, color: bool) -> String {
     let labels = labels.iter().enumerate().map(|(index, (span, text))| {
         let span = within_its_line(*span, source);
-        let text = (!text.is_empty()).then(|| (*text).to_owned());
+        let text = (!text.is_empty()).then(|| visible(text));
         if index == 0 { LabeledSpan::new_primary_with_span(text, span) } else { LabeledSpan::new_with_span(text, span) }
     });
     let snippet = Snippet { labels: labels.collect(), lines: Lines { name: file.to_owned(), text: source } };
@@ -409,7 +410,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 /// A name or value from the file, fit for a message: in backticks, one line, not too long.
 #[must_use]
 pub fn tick(text: &str) -> String {
-    let mut shown: String = text.chars().take(60).flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    let mut shown = visible(&text.chars().take(60).collect::<String>());
     if text.chars().count() > 60 {
         shown.push('…');
     }

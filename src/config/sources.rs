@@ -1,6 +1,8 @@
 //! The texts that a campaign is made of, as one: the file, the files it uses, what the command line sets. A span is a place in all of
 //! them together.
 
+use crate::hidden::{is_hidden, visible};
+
 /// Texts with their names, one after the other.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -38,11 +40,20 @@ impl Sources {
         start
     }
 
-    /// The same with control characters left out of the terminal. Same length in bytes, so that offsets hold.
+    /// The same with hidden characters left out of the terminal. Same length in bytes, so that offsets hold.
     #[must_use]
     pub fn printable(&self) -> Sources {
-        let shown = |c: char| if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') { '?' } else { c };
-        Sources { text: self.text.chars().map(shown).collect(), parts: self.parts.clone(), lines: self.lines.clone() }
+        let shown = |c: char| match c.len_utf8() {
+            _ if !is_hidden(c) || matches!(c, '\n' | '\t') => c,
+            1 => '?',
+            2 => '¿',
+            3 => char::REPLACEMENT_CHARACTER,
+            _ => '🛇',
+        };
+        let named = |part: &Part| Part { name: visible(&part.name), ..part.clone() };
+        // The end of a line of DOS is no fault of it.
+        let text = self.text.replace("\r\n", " \n");
+        Sources { text: text.chars().map(shown).collect(), parts: self.parts.iter().map(named).collect(), lines: self.lines.clone() }
     }
 
     /// All of it; spans are offsets into this.

@@ -3,8 +3,8 @@
 //! Device names, axis values, messages, tool output and paths were written by campaigns, devices and tools. [`Foreign`] has no
 //! `Display`: it can only be printed through the escaper of the place it is printed to.
 
+use crate::hidden::visible;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// Text that this program did not write.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
@@ -96,43 +96,6 @@ fn is_plain_number(text: &str) -> bool {
 
 fn ends_with_www(text: &str) -> bool {
     text.len() >= 3 && text.is_char_boundary(text.len() - 3) && text[text.len() - 3..].eq_ignore_ascii_case("www")
-}
-
-/// Control characters and invisible format characters as `\n`, `\t`, `\u{1b}`.
-fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            _ if is_hidden(char) => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{{{:x}}}", u32::from(char));
-            }
-            _ => out.push(char),
-        }
-    }
-    out
-}
-
-/// Control characters (C0, DEL, C1), and format characters that hide text or change its direction (Unicode category Cf, line separators).
-#[must_use]
-pub(super) fn is_hidden(char: char) -> bool {
-    char.is_control()
-        || matches!(
-            u32::from(char),
-            0x00AD
-                | 0x061C
-                | 0x180E
-                | 0x200B..=0x200F
-                | 0x2028..=0x202E
-                | 0x2060..=0x206F
-                | 0xFEFF
-                | 0xFFF9..=0xFFFB
-                | 0x1D173..=0x1D17A
-                | 0xE0000..=0xE007F
-        )
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub use counts::{Counts, Fate, Totals};
 pub use csv::csv;
 pub use escape::Foreign;
 pub use input::{ReportInput, ReportOptions};
-pub use json::json;
+pub use json::{document, json, line};
 pub use markdown::markdown;
 pub use model::{Bounds, Class, Entry, Estimator, Finding, IssueCount, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table};
 pub use status::{Mark, MarkedRun, STATUS_VERSION, StatusMatrix, StatusRow};
@@ -38,4 +38,4 @@ pub use terminal::terminal;
 
 #[cfg(test)]
 #[path = "../../tests/support/records.rs"]
-mod records;
+pub(crate) mod records;

@@ -151,7 +151,7 @@ impl StatusMatrix {
     /// Prints the matrix as one JSON document.
     #[must_use]
     pub fn json(&self) -> String {
-        json::print(self)
+        json::document(self)
     }
 
     fn parts(&self) -> Vec<Part> {
