@@ -3,8 +3,7 @@
 use super::{DirArgs, Format, Include, ReportArgs, SchemaOf, complain, exit, print, words};
 use crate::report::{self, Model, ReportInput, ReportOptions, StatusMatrix};
 use crate::store::index::{self, AllRecords, SUPERSEDED};
-use crate::store::plan_file::{PLAN_VERSION, StoredPlan};
-use crate::store::{Broken, StoreError, results, seal, sidecar};
+use crate::store::{Broken, StoreError, plan_file, results, seal, sidecar};
 use serde_json::json;
 use std::fs;
 use std::io::IsTerminal;
@@ -14,23 +13,10 @@ use std::path::Path;
 fn input(dir: &Path) -> Result<ReportInput, StoreError> {
     let id = results::read_id(dir)?;
     let AllRecords { records, mut broken } = index::read_all(dir)?;
-    let plan = match fs::read(dir.join("plan.json")) {
-        Ok(bytes) => match serde_json::from_slice::<StoredPlan>(&bytes) {
-            Ok(plan) if plan.plan_version == PLAN_VERSION => Some(plan),
-            Ok(plan) => {
-                broken.push(Broken {
-                    path: "plan.json".into(),
-                    why: format!("its version is {}, this isotherm reads {PLAN_VERSION}", plan.plan_version),
-                });
-                None
-            }
-            Err(e) => {
-                broken.push(Broken { path: "plan.json".into(), why: e.to_string() });
-                None
-            }
-        },
-        Err(_) => None,
-    };
+    let plan = plan_file::read(dir).unwrap_or_else(|why| {
+        broken.push(why);
+        None
+    });
     Ok(ReportInput::new(id.campaign, plan, records, broken))
 }
 
@@ -80,7 +66,7 @@ pub fn verify(args: &DirArgs) -> u8 {
         Ok((checked, broken)) => {
             let code = if args.json {
                 let broken: Vec<_> = broken.iter().map(|b| json!({"path": b.path, "why": b.why})).collect();
-                print(&format!("{}\n", json!({"checked": checked, "damaged": broken})))
+                print(&report::line(&json!({"checked": checked, "damaged": broken})))
             } else {
                 let mut text = String::new();
                 for Broken { path, why } in &broken {

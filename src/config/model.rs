@@ -6,6 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, time::Duration};
 
+/// No point is asked for more often.
+pub const MOST_REPETITIONS: u32 = 10_000;
+
 /// One campaign file.
 #[derive(Debug, Clone)]
 pub struct Campaign {

@@ -3,7 +3,7 @@
 use super::{
     diagnose::Diagnostics,
     fields::{Fields, Slot, not_yet},
-    model::{Dominance, FatalReason, Order, Settings},
+    model::{Dominance, FatalReason, MOST_REPETITIONS, Order, Settings},
     shape, vocabulary,
     yaml::Kind,
 };
@@ -17,7 +17,7 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
         let slot = Slot::of(entry);
         match slot.name {
             "repetitions" => {
-                set(&mut settings.repetitions, slot.count(1, 10_000, out));
+                set(&mut settings.repetitions, slot.count(1, MOST_REPETITIONS, out));
                 if settings.repetitions >= MANY_REPETITIONS {
                     let warning = out.warning(slot.place, format!("{} repetitions of every point", settings.repetitions));
                     warning.label("each repetition is a fresh process; did you mean `iterations`?");

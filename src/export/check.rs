@@ -3,7 +3,7 @@
 use super::ExportError;
 use super::secrets::Secrets;
 use super::walk;
-use crate::store::io_error;
+use crate::store::{io_error, sidecar};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn below(top: &Path, dir: &Path, secrets: &Secrets, stopped: &dyn Fn() -> bool) 
         }
         let mut bytes = fs::read(&path).map_err(io_error("read", &path))?;
         if file.ends_with(".zst") {
-            bytes = zstd::decode_all(&bytes[..]).map_err(io_error("decompress", &path))?;
+            bytes = sidecar::decompress(&bytes).map_err(io_error("decompress", &path))?;
         }
         // Whole documents, or one a line; what is neither is searched as it is.
         let documents: Option<Vec<Value>> = match serde_json::from_slice(&bytes) {

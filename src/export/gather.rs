@@ -2,13 +2,14 @@
 
 use crate::plan::identity::DeviceReport;
 use crate::store::index::{self, AllRecords, DEVICES, SUPERSEDED};
-use crate::store::plan_file::StoredPlan;
+use crate::store::plan_file::{self, StoredPlan};
 use crate::store::record::Record;
 use crate::store::results::Results;
-use crate::store::{Broken, StoreError, journal, sidecar};
+use crate::store::{Broken, StoreError, file, journal, sidecar};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Names that stand for nobody in particular.
@@ -51,20 +52,10 @@ impl Gathered {
             all.broken.extend(bad.map(|why| Broken { path: path.clone(), why }));
         }
         all.campaign = all.campaign_text(&dir.join("campaign.yaml"), "campaign.yaml");
-        all.plan = match fs::read(dir.join("plan.json")) {
-            Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(plan) => Some(plan),
-                Err(e) => {
-                    all.broken.push(Broken { path: "plan.json".into(), why: e.to_string() });
-                    None
-                }
-            },
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-            Err(e) => {
-                all.broken.push(Broken { path: "plan.json".into(), why: e.to_string() });
-                None
-            }
-        };
+        match plan_file::read(dir) {
+            Ok(plan) => all.plan = plan,
+            Err(why) => all.broken.push(why),
+        }
         all.device_reports(dir);
         let (events, bad) = journal::read(dir)?;
         all.journal = events;
@@ -89,11 +80,10 @@ impl Gathered {
 
     /// The text of a campaign file that can be searched; why another one is left out is noted. Links may lead anywhere.
     fn campaign_text(&mut self, path: &Path, name: &str) -> Option<String> {
-        let text = match fs::symlink_metadata(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+        let text = match file::read(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return None,
             Err(e) => Err(e.to_string()),
-            Ok(meta) if !meta.is_file() => Err("it is no regular file".into()),
-            Ok(_) => fs::read_to_string(path).map_err(|e| e.to_string()),
+            Ok(bytes) => String::from_utf8(bytes).map_err(|e| e.to_string()),
         };
         text.map_err(|why| self.left_out.push((name.to_owned(), why))).ok()
     }
@@ -117,7 +107,7 @@ impl Gathered {
         for entry in fs::read_dir(dir.join(DEVICES)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(device) = name.strip_suffix(".json").filter(|name| !name.starts_with('.')) else { continue };
-            match fs::read(entry.path()).map_err(|e| e.to_string()).and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string())) {
+            match file::read(&entry.path()).map_err(|e| e.to_string()).and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string())) {
                 Ok(report) => self.reports.push((device.to_owned(), report)),
                 Err(why) => self.broken.push(Broken { path: format!("{DEVICES}/{name}"), why }),
             }

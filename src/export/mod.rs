@@ -172,7 +172,7 @@ fn fill(
         let from = from.parent().unwrap_or(dir);
         let to_path = to.join(names.place(path, secrets));
         let to_dir = to_path.parent().unwrap_or(to).to_owned();
-        durable::create_dir(&to_dir)?;
+        durable::create_dir_below(to, &to_dir)?;
         let mut made = record::public(old, from, secrets, &names, &note).map_err(|reason| ExportError::Shape { file: path.clone(), reason })?;
         for (name, bytes) in made.sidecars.drain(..) {
             copy.sidecars += 1;
@@ -200,7 +200,7 @@ fn fill(
         put("plan.json", &files::plan(plan, secrets, &names).map_err(shape("plan.json"))?)?;
     }
     for (device, report) in &gathered.reports {
-        durable::create_dir(&to.join(index::DEVICES))?;
+        durable::create_dir_below(to, &to.join(index::DEVICES))?;
         let name = format!("{}/{}.json", index::DEVICES, secrets.text(device));
         put(&name, &files::report(report, secrets).map_err(shape(&name))?)?;
     }

@@ -18,14 +18,13 @@ use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, diff};
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
 use crate::store::journal::Journal;
-use crate::store::plan_file::{PLAN_VERSION, StoredPlan, StoredPoint};
+use crate::store::plan_file::{PLAN_FILE, PLAN_VERSION, StoredPlan, StoredPoint};
 use crate::store::record::{Kind, Reason, Record, Status, Validity};
 use crate::store::results::Results;
-use crate::store::{StoreError, write};
+use crate::store::{StoreError, file, write};
 use indexmap::IndexMap;
 use isotherm_wire::session::Holder;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,7 +118,7 @@ pub fn controller() -> String {
 #[must_use]
 pub fn stored_reports(results: &Path, campaign: &Campaign) -> BTreeMap<String, DeviceReport> {
     let read = |id: &String| {
-        let bytes = fs::read(results.join(index::DEVICES).join(format!("{id}.json"))).ok()?;
+        let bytes = file::read(&results.join(index::DEVICES).join(format!("{id}.json"))).ok()?;
         let report: DeviceReport = serde_json::from_slice(&bytes).ok()?;
         (report.report_version == REPORT_VERSION).then(|| (id.clone(), report))
     };
@@ -361,7 +360,7 @@ impl<'a> Night<'a> {
             campaign_sha256: self.constants.campaign_sha256.clone(),
             points: self.plan.points.iter().enumerate().map(point).collect(),
         };
-        self.write_json("plan.json", &plan)
+        self.write_json(PLAN_FILE, &plan)
     }
 
     fn write_json(&self, name: &str, value: &impl serde::Serialize) -> Result<(), StoreError> {
@@ -376,7 +375,7 @@ impl<'a> Night<'a> {
         let Some(mut report) = self.reports.get(id).cloned() else { return Ok(()) };
         report.machine.hostname = assemble::pseudonym(&self.results.id.salt, &report.machine.hostname);
         self.results.still_there()?;
-        durable::create_dir(&self.results.dir.join(index::DEVICES))?;
+        durable::create_dir_below(&self.results.dir, &self.results.dir.join(index::DEVICES))?;
         self.write_json(&format!("{}/{id}.json", index::DEVICES), &report)
     }
 

@@ -23,7 +23,9 @@ pub fn write(path: &Path, bytes: &[u8], existing: Existing) -> Result<(), StoreE
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
     let result = (|| {
-        let mut file = File::create(&temporary)?;
+        // Left by a process of our id that was killed, or put there for us to follow: not written through either way.
+        let _ = fs::remove_file(&temporary);
+        let mut file = File::create_new(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         rename(&temporary, path, existing)
@@ -67,6 +69,18 @@ pub fn create_dir(path: &Path) -> Result<(), StoreError> {
     sync_dir(above)
 }
 
+/// [`create_dir`] for a directory below `top`, on a way without links: what belongs into `top` is not written elsewhere.
+///
+/// # Errors
+/// [`StoreError::Io`]; one that names the link.
+pub fn create_dir_below(top: &Path, path: &Path) -> Result<(), StoreError> {
+    let below = path.ancestors().take_while(|dir| *dir != top);
+    if let Some(link) = below.into_iter().find(|dir| dir.is_symlink()) {
+        return Err(io_error("write into", link)(std::io::Error::other("it is a symbolic link, which is not followed")));
+    }
+    create_dir(path)
+}
+
 /// fsync a directory, so that names in it survive a power failure.
 ///
 /// # Errors
@@ -94,6 +108,26 @@ pub fn remove_empty_dirs(path: &Path, top: &Path) {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, elsewhere, victim) = (dir.path().join("top"), dir.path().join("elsewhere"), dir.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        [&top, &elsewhere].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        std::os::unix::fs::symlink(&victim, top.join(format!(".r.json.{}.tmp", std::process::id()))).unwrap();
+        write(&top.join("r.json"), b"new", Existing::Keep).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+
+        std::os::unix::fs::symlink(&elsewhere, top.join("link")).unwrap();
+        let error = create_dir_below(&top, &top.join("link/a")).unwrap_err().to_string();
+        assert!(error.contains("top/link: it is a symbolic link"), "{error}");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        // The way to the directory itself may have links.
+        std::os::unix::fs::symlink(&top, dir.path().join("results")).unwrap();
+        create_dir_below(&dir.path().join("results"), &dir.path().join("results/a/b")).unwrap();
+        assert!(top.join("a/b").is_dir());
+    }
 
     #[test]
     fn a_file_is_not_overwritten_unless_asked() {

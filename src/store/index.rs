@@ -5,7 +5,7 @@
 use super::Broken;
 use super::durable::{self, Existing};
 use super::record::{Kind, PointIds, RanRole, Reason, Record, Status, Validity};
-use super::{StoreError, io_error, seal};
+use super::{StoreError, file, io_error, seal};
 use crate::digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -111,7 +111,7 @@ pub fn scan(dir: &Path) -> Result<Scan, StoreError> {
             continue;
         }
         scan.read += 1;
-        match fs::read(&path).map_err(|e| e.to_string()).and_then(|bytes| Ok((seal::open(&bytes).map_err(|e| e.to_string())?, bytes))) {
+        match file::read(&path).map_err(|e| e.to_string()).and_then(|bytes| Ok((seal::open(&bytes).map_err(|e| e.to_string())?, bytes))) {
             Ok((record, bytes)) => scan.entries.push(entry(&record, name, &meta, &bytes)),
             Err(why) => scan.broken.push(Broken { path: name, why }),
         }
@@ -181,7 +181,7 @@ fn record_files(top: &Path, dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), 
 }
 
 fn read_index(dir: &Path) -> Vec<Entry> {
-    let text = fs::read(dir.join(INDEX_FILE)).unwrap_or_default();
+    let text = file::read(&dir.join(INDEX_FILE)).unwrap_or_default();
     // Later lines win, which is what a map makes of them; a line that isn't understood costs a read of its record.
     let lines = text.split(|&b| b == b'\n').filter_map(|line| serde_json::from_slice::<Entry>(line).ok());
     let by_path: BTreeMap<String, Entry> = lines.filter(|e| e.index_version == INDEX_VERSION).map(|e| (e.path.clone(), e)).collect();
@@ -233,6 +233,6 @@ pub fn read_all(dir: &Path) -> Result<AllRecords, StoreError> {
 /// # Errors
 /// Not readable, no seal, another shape.
 pub fn read_record(path: &Path) -> Result<Record, String> {
-    let bytes = fs::read(path).map_err(|e| e.to_string())?;
+    let bytes = file::read(path).map_err(|e| e.to_string())?;
     seal::open(&bytes).map_err(|e| e.to_string())
 }

@@ -1,11 +1,11 @@
 //! The journal: events as they happen, one JSON line each. A help to people, never authority.
 
-use super::{StoreError, durable, io_error};
+use super::{StoreError, durable, file, io_error};
 use crate::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const JOURNAL_VERSION: u32 = 1;
@@ -23,13 +23,12 @@ impl Journal {
     /// [`StoreError::Io`].
     pub fn open(dir: &Path) -> Result<Journal, StoreError> {
         let path = dir.join("journal.ndjson");
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io_error("read", &path))?;
+        let mut file = file::open(&path, File::options().read(true).write(true).create(true).truncate(false)).map_err(io_error("open", &path))?;
+        let bytes = file::content(&file).map_err(io_error("read", &path))?;
         let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
         let torn = whole < bytes.len();
         if torn {
-            let n = (0..).find(|n| !dir.join(format!("journal.torn.{n}")).exists()).unwrap_or(0);
+            let n = (0..).find(|n| !file::is_taken(&dir.join(format!("journal.torn.{n}")))).unwrap_or(0);
             durable::write(&dir.join(format!("journal.torn.{n}")), &bytes[whole..], durable::Existing::Keep)?;
             file.set_len(whole as u64).map_err(io_error("cut", &path))?;
         }
@@ -61,7 +60,7 @@ impl Journal {
 /// [`StoreError::Io`], but not for a journal that isn't there.
 pub fn read(dir: &Path) -> Result<(Vec<Value>, Vec<usize>), StoreError> {
     let path = dir.join("journal.ndjson");
-    let text = match fs::read(&path) {
+    let text = match file::read(&path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
         Err(e) => return Err(io_error("read", &path)(e)),
@@ -81,6 +80,7 @@ pub fn read(dir: &Path) -> Result<(Vec<Value>, Vec<usize>), StoreError> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_torn_tail_is_kept_apart_and_the_journal_goes_on() {

@@ -114,6 +114,12 @@ pub struct Ids {
     pub campaign_sha256: String,
 }
 
+/// Has the text the form of a run's id? Files are named by it.
+#[must_use]
+pub fn is_run_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
 /// What is hashed into a point identity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,13 +4,13 @@ use super::durable::{self, Existing};
 use super::index::Entry;
 use super::record::{ExportNote, Record};
 use super::write::{self, Valid};
-use super::{StoreError, io_error};
+use super::{StoreError, file, io_error};
 use crate::clock;
 use crate::config::model::Campaign;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -156,7 +156,7 @@ impl Results {
 /// `NotResults` where there is no id file.
 pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
     let path = dir.join(ID_FILE);
-    let bytes = match fs::read(&path) {
+    let bytes = match file::read(&path) {
         Ok(bytes) => bytes,
         Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
             return Err(StoreError::NotResults { path: dir.to_owned() });
@@ -200,20 +200,19 @@ pub fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), S
 
 fn lock(dir: &Path, doing: &str) -> Result<(File, String), StoreError> {
     let path = dir.join(LOCK_FILE);
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
+    let mut file = file::open(&path, File::options().read(true).write(true).create(true).truncate(false)).map_err(io_error("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
-            let _ = file.read_to_string(&mut holder);
+            let holder = file::content(&file).unwrap_or_default();
+            let holder = String::from_utf8_lossy(&holder);
             let holder = holder.trim();
             let holder = if holder.is_empty() { "by a controller that has just started" } else { holder };
             return Err(StoreError::Locked { path: dir.to_owned(), holder: holder.to_owned() });
         }
         Err(e) => return Err(io_error("lock", &path)(e.into())),
     }
-    let mut before = Vec::new();
-    file.read_to_end(&mut before).map_err(io_error("read", &path))?;
+    let before = file::content(&file).map_err(io_error("read", &path))?;
     let since = clock::utc_seconds();
     let write = |file: &mut File| -> std::io::Result<()> {
         file.set_len(0)?;

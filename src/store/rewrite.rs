@@ -3,7 +3,7 @@
 use super::durable::{self, Existing};
 use super::index::{self, Entry, SUPERSEDED};
 use super::record::{Read, ReadAgain, Record};
-use super::{StoreError, io_error, seal, sidecar};
+use super::{StoreError, file, io_error, seal, sidecar};
 use crate::clock;
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,11 +18,11 @@ pub fn rewrite(results: &Path, place: &str, old: &Record, mut new: Record) -> Re
     let path = results.join(place);
     let dir = path.parent().unwrap_or(results).to_owned();
     let kept = results.join(SUPERSEDED);
-    durable::create_dir(&kept)?;
+    durable::create_dir_below(results, &kept)?;
     for sidecar in sidecar::of(old) {
         share(&dir.join(&sidecar.name), &kept.join(&sidecar.name))?;
     }
-    let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+    let bytes = file::read(&path).map_err(io_error("read", &path))?;
     let earlier = format!("{SUPERSEDED}/{}", keep(&kept, &old.ids.run_id, &bytes)?);
 
     let at = clock::utc_seconds();
@@ -50,7 +50,7 @@ fn keep(kept: &Path, run_id: &str, bytes: &[u8]) -> Result<String, StoreError> {
     loop {
         let name = format!("{run_id}.{n}.json");
         let path = kept.join(&name);
-        match fs::read(&path) {
+        match file::read(&path) {
             Ok(there) if there == bytes => return Ok(name),
             Ok(_) => n += 1,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -68,7 +68,7 @@ fn share(from: &Path, to: &Path) -> Result<(), StoreError> {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(_) => {
-            let bytes = fs::read(from).map_err(io_error("read", from))?;
+            let bytes = file::read(from).map_err(io_error("read", from))?;
             durable::write(to, &bytes, Existing::Replace)
         }
     }

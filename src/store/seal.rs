@@ -2,7 +2,7 @@
 //!
 //! It proves integrity, not origin: whoever can edit a record can seal it again.
 
-use super::record::{Record, SCHEMA_VERSION};
+use super::record::{Record, SCHEMA_VERSION, is_run_id};
 use crate::digest::sha256_hex;
 use serde::Deserialize;
 use thiserror::Error;
@@ -96,13 +96,18 @@ pub fn open(bytes: &[u8]) -> Result<Record, SealError> {
     if schema_version > u64::from(SCHEMA_VERSION) {
         return Err(SealError::Newer { found: schema_version });
     }
-    serde_json::from_slice(&json).map_err(shape)
+    let record: Record = serde_json::from_slice(&json).map_err(shape)?;
+    if !is_run_id(&record.ids.run_id) {
+        return Err(SealError::Shape(format!("{:?} is no id of a run", record.ids.run_id)));
+    }
+    Ok(record)
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::report::records::{point, run};
 
     /// Any content with a right seal.
     fn sealed(content: &str) -> Vec<u8> {
@@ -123,6 +128,16 @@ mod tests {
             let mut edited = whole.clone();
             edited[at] ^= 1;
             assert!(matches!(open(&edited), Err(SealError::NoSeal | SealError::Broken)), "edited at {at}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_would_name_a_file_elsewhere_makes_no_record() {
+        let (_, mut record) = run(&point(&[]), 0).stored();
+        assert_eq!(open(&seal(&record)), Ok(record.clone()));
+        for id in ["../../x", "/x", "a.b", "", "é", &"x".repeat(65)] {
+            record.ids.run_id = id.into();
+            assert!(matches!(open(&seal(&record)), Err(SealError::Shape(why)) if why.contains("is no id of a run")), "{id:?}");
         }
     }
 

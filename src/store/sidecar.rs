@@ -1,21 +1,19 @@
 //! Sidecars: what is too large for a record lies compressed beside it, named with size and sha256.
 
+use super::file::{self, MOST_BYTES};
 use super::record::{RawStream, Record, SampledColumn, Samples, Sidecar};
 use crate::digest::sha256_hex;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isotherm_wire::result::{Blob, Encoding};
 use isotherm_wire::telemetry::{self, Column, Series};
 use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Most sampled values that stay in the record.
 pub const INLINE_VALUES: usize = 4096;
 /// Longest output that stays in the record, bytes.
 pub const INLINE_BYTES: usize = 64 << 10;
-/// No sidecar is larger, bytes: samples of a week at 10 Hz are far below.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// Bytes of a blob.
 ///
@@ -131,7 +129,7 @@ pub fn read(dir: &Path, sidecar: &Sidecar) -> Result<Vec<u8>, String> {
     if *bytes > MOST_BYTES {
         return Err(format!("{name}: {bytes} bytes, the most is {MOST_BYTES}"));
     }
-    let open = File::options().read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()).open(dir.join(name));
+    let open = file::open(&dir.join(name), File::options().read(true));
     let mut content = Vec::new();
     let read = open.and_then(|file| file.take(bytes + 1).read_to_end(&mut content));
     read.map_err(|e| format!("{name}: {e}"))?;
@@ -146,12 +144,18 @@ pub fn read(dir: &Path, sidecar: &Sidecar) -> Result<Vec<u8>, String> {
 /// # Errors
 /// Those of [`read`]; compressed data that is none, or that comes out larger than any sidecar is.
 pub fn unpack(dir: &Path, sidecar: &Sidecar) -> Result<Vec<u8>, String> {
-    let packed = read(dir, sidecar)?;
+    decompress(&read(dir, sidecar)?).map_err(|e| format!("{}: {e}", sidecar.name))
+}
+
+/// Decompressed content.
+///
+/// # Errors
+/// It is none, or comes out larger than any sidecar is.
+pub fn decompress(packed: &[u8]) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    let decoder = zstd::stream::read::Decoder::new(&packed[..]).map_err(|e| format!("{}: {e}", sidecar.name))?;
-    decoder.take(MOST_BYTES + 1).read_to_end(&mut content).map_err(|e| format!("{}: {e}", sidecar.name))?;
+    zstd::stream::read::Decoder::new(packed)?.take(MOST_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MOST_BYTES {
-        return Err(format!("{}: more than {MOST_BYTES} bytes", sidecar.name));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it comes out as more than {MOST_BYTES} bytes")));
     }
     Ok(content)
 }

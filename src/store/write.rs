@@ -3,7 +3,7 @@
 use super::durable::{self, Existing};
 use super::index::{self, Entry, SUPERSEDED};
 use super::record::Record;
-use super::{StoreError, io_error, seal, sidecar};
+use super::{StoreError, file, io_error, seal, sidecar};
 use crate::digest;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,19 +36,19 @@ pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Entry,
     }
     let path = results.join(&place);
     let dir = path.parent().unwrap_or(results).to_owned();
-    durable::create_dir(&dir)?;
+    durable::create_dir_below(results, &dir)?;
     let stem = place.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for (name, bytes) in sidecar::take_out(record, &stem) {
         durable::write(&dir.join(name), &bytes, Existing::Replace)?;
     }
     let bytes = if move_aside(results, &path, &record.ids.run_id)? {
         // Moving the last record out of it has removed the directory.
-        durable::create_dir(&dir)?;
+        durable::create_dir_below(results, &dir)?;
         let bytes = seal::seal(record);
         durable::write(&path, &bytes, Existing::Keep)?;
         bytes
     } else {
-        fs::read(&path).map_err(io_error("read", &path))?
+        file::read(&path).map_err(io_error("read", &path))?
     };
     let meta = fs::metadata(&path).map_err(io_error("read", &path))?;
     Ok(index::entry(record, place.display().to_string(), &meta, &bytes))
@@ -57,12 +57,12 @@ pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Entry,
 /// The name of an attempt: its own number, or the next one that no file has. A name is never a reason to lose a result.
 fn free_attempt(results: &Path, place: &Path, attempt: u32) -> PathBuf {
     let name = |k| place.with_extension(format!("attempt{k}.json"));
-    (attempt..).map(name).find(|name| !results.join(name).exists()).unwrap_or_else(|| name(attempt))
+    (attempt..).map(name).find(|name| !file::is_taken(&results.join(name))).unwrap_or_else(|| name(attempt))
 }
 
 /// Make room for the record of `run_id`; false if it is there already.
 fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreError> {
-    let bytes = match fs::read(path) {
+    let bytes = match file::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(true),
         Err(e) => return Err(io_error("read", path)(e)),
@@ -76,7 +76,7 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
         }
         Err(_) => {
             let dir = results.join(SUPERSEDED);
-            durable::create_dir(&dir)?;
+            durable::create_dir_below(results, &dir)?;
             let name = dir.join(format!("damaged.{}.json", &digest::sha256_hex(&bytes)[..16]));
             durable::rename(path, &name, Existing::Replace).map_err(io_error("rename", path))?;
         }
@@ -90,7 +90,7 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
 /// [`StoreError::Io`].
 pub fn supersede(results: &Path, path: &Path, record: &Record) -> Result<(), StoreError> {
     let to = results.join(SUPERSEDED);
-    durable::create_dir(&to)?;
+    durable::create_dir_below(results, &to)?;
     let from = path.parent().unwrap_or(results);
     for sidecar in sidecar::of(record) {
         // A name that isn't bare, or a missing file, is for `verify` to report; the record moves all the same.
