@@ -35,6 +35,11 @@ impl StateDir {
 /// # Errors
 /// [`Failure::StateDirectory`] naming the place and what is wrong with it.
 pub fn state_dir(configured: Option<&str>) -> Result<StateDir, Failure> {
+    if let Some(home) = home().filter(|home| home.to_str().is_none()) {
+        // A workload and its record are told of it, as text.
+        let hint = "start isotherm with HOME set to a directory whose path is UTF-8 text".into();
+        return Err(Failure::StateDirectory { path: home.display().to_string(), reason: "the path in HOME is not UTF-8 text".into(), hint });
+    }
     let mut refusals = Vec::new();
     let candidates = match configured {
         Some(dir) => vec![expand_home(dir)],
@@ -84,6 +89,9 @@ pub fn expand_home(path: &str) -> PathBuf {
 }
 
 fn usable(root: &Path) -> Result<(), String> {
+    if root.to_str().is_none() {
+        return Err("its path is not UTF-8 text".into());
+    }
     // First where it would be: nothing is made on a file system that is refused.
     if let Some(there) = root.ancestors().find(|dir| dir.exists()) {
         durable(there)?;

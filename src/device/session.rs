@@ -10,15 +10,20 @@ use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A request is answered within this time, or the link counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first answer may have to wait for a keeper to start; hashing models of many gigabytes takes its time.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+/// Answers that wait for somebody to ask for them: a reply and its bytes are two, what is left over from a call that gave up some more.
+/// Who sends on without being asked is not read any further.
+const MOST_WAITING: usize = 8;
+/// No sealed result is larger: it is held in memory until its hash is known.
+const MOST_RESULT_BYTES: u64 = 1 << 30;
 
 /// What comes to the controller by itself.
 #[derive(Debug)]
@@ -80,7 +85,7 @@ impl Session {
             }
         });
         spawned.map_err(|e| no_answer(e.to_string()))?;
-        let (answer, answers) = channel();
+        let (answer, answers) = sync_channel(MOST_WAITING);
         let (greet, greeted) = channel();
         let happenings = happenings.clone();
         let spawned = thread::Builder::new().name("agent-reader".into()).spawn(move || {
@@ -132,8 +137,9 @@ impl Session {
         self.next_id += 1;
         let id = self.next_id;
         write_message(&mut self.stdin, &Call { id, request }).map_err(|e| self.lost(&e.to_string()))?;
+        let until = Instant::now() + timeout;
         loop {
-            match self.answers.recv_timeout(timeout) {
+            match self.answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Answer::Reply { id: of, reply: Reply::Failed(failure) }) if of == id => {
                     return Err(DeviceError::Refused { device: self.device.clone(), failure: Box::new(failure) });
                 }
@@ -187,6 +193,9 @@ impl Session {
     /// Fetch a sealed result whole and compare it with what was announced.
     pub fn collect(&mut self, run_id: &str, bytes: u64, sha256: &str) -> Result<Vec<u8>, DeviceError> {
         let damaged = |device: &str, reason: String| DeviceError::Damaged { device: device.to_owned(), reason };
+        if bytes > MOST_RESULT_BYTES {
+            return Err(damaged(&self.device, format!("run {run_id}: a result of {bytes} bytes, the most is {MOST_RESULT_BYTES}")));
+        }
         let mut result: Vec<u8> = Vec::new();
         while (result.len() as u64) < bytes {
             let offset = result.len() as u64;
@@ -260,7 +269,7 @@ pub(super) fn greeting(stdout: &mut impl BufRead, nonce: &str) -> io::Result<()>
 }
 
 /// Sort what comes until the stream ends; then why it did.
-fn read_on(stdout: &mut impl Read, answers: &Sender<Answer>, happenings: &Sender<Happening>) -> String {
+fn read_on(stdout: &mut impl Read, answers: &SyncSender<Answer>, happenings: &Sender<Happening>) -> String {
     loop {
         let frame = match read_frame(stdout) {
             Ok(Some(frame)) => frame,

@@ -9,7 +9,7 @@ use crate::plan::identity::point_identity;
 use crate::registry::Code;
 use crate::store::record::{
     BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Read,
-    Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
+    Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload, is_run_id,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::inspect::{FileFact, Machine};
@@ -22,6 +22,18 @@ use std::time::Duration;
 
 /// Suspended for longer than this inside a run, it measured something else.
 const MOST_SUSPENDED_MS: f64 = 50.0;
+
+/// The sealed result of a run, as it came from a device.
+///
+/// # Errors
+/// In words: of another shape, or of another run than this one. The run's id becomes the name of a file.
+pub fn result(sealed: &[u8], run_id: &str) -> Result<RunResult, String> {
+    let result: RunResult = serde_json::from_slice(sealed).map_err(|e| e.to_string())?;
+    if result.run_id != run_id || !is_run_id(run_id) {
+        return Err(format!("it is of run {:?}", result.run_id));
+    }
+    Ok(result)
+}
 
 /// Make the record. `earlier_digest`: the output digest of another repetition of the same point.
 #[must_use]

@@ -5,7 +5,6 @@ use super::manifest::Manifest;
 use super::reparse::earlier_digest;
 use crate::clock;
 use crate::config::model::Device;
-use crate::config::safe_name;
 use crate::device::{DeviceError, Happening, Session};
 use crate::store::index::{self, Scan};
 use crate::store::record::Status;
@@ -78,7 +77,7 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
     // results_id → its directory here, locked, with what is in it.
     let mut places: BTreeMap<String, (Results, Scan)> = BTreeMap::new();
     for SpoolEntry { run_id, state, manifest } in session.list()? {
-        let manifest = match serde_json::from_value::<Manifest>(manifest).map_err(|e| e.to_string()).and_then(fit_for_paths) {
+        let manifest = match Manifest::of(manifest) {
             Ok(manifest) => manifest,
             Err(why) => {
                 collected.left.push((format!("run {run_id}"), format!("of another version of isotherm, or damaged: {why}")));
@@ -98,10 +97,10 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
             }
         };
         let result = session.collect(&run_id, bytes, &sha256)?;
-        let result: RunResult = match serde_json::from_slice(&result) {
+        let result = match assemble::result(&result, &run_id) {
             Ok(result) => result,
-            Err(e) => {
-                collected.left.push((told, format!("its result isn't understood: {e}")));
+            Err(why) => {
+                collected.left.push((told, format!("its result isn't understood: {why}")));
                 continue;
             }
         };
@@ -121,17 +120,6 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
         index::write_index(&results.dir, scan.entries.iter().chain(&scan.gone))?;
     }
     Ok(collected)
-}
-
-/// A manifest comes from a disk that others may have written to: what becomes a path has the form of one.
-fn fit_for_paths(manifest: Manifest) -> Result<Manifest, String> {
-    let slug = &manifest.point.slug;
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._=-".contains(c);
-    let slug_fits = !slug.is_empty() && !slug.starts_with('.') && slug.chars().all(plain);
-    for name in [&manifest.campaign, &manifest.point.device] {
-        safe_name(name).map_err(|why| format!("{name:?}: {why}"))?;
-    }
-    if slug_fits { Ok(manifest) } else { Err(format!("{slug:?} is no name of a point")) }
 }
 
 fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manifest) -> Result<Stored, StoreError> {

@@ -20,7 +20,6 @@ use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
 use crate::store::write::Valid;
 use indexmap::IndexMap;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
-use isotherm_wire::result::RunResult;
 use isotherm_wire::session::{RunState, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -200,11 +199,13 @@ impl DeviceNight<'_, '_> {
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
         for entry in self.asking(Session::list)? {
             let run_id = entry.run_id;
-            let manifest: Manifest = match serde_json::from_value(entry.manifest) {
+            let manifest = match Manifest::of(entry.manifest) {
                 Ok(manifest) => manifest,
                 Err(e) => {
-                    let message =
-                        format!("run {run_id} on device `{}` was started by another version of isotherm and stays there: {e}", self.device.id);
+                    let message = format!(
+                        "run {run_id} on device `{}` was started by another version of isotherm, or is damaged, and stays there: {e}",
+                        self.device.id
+                    );
                     self.night.emit(Event::Warning { message });
                     continue;
                 }
@@ -414,8 +415,8 @@ impl DeviceNight<'_, '_> {
         let (label, device) = (manifest.label.clone(), self.device.id.clone());
         if !self.night.scan.entries.iter().any(|e| e.run_id == run_id) {
             let result = self.asking(|session| session.collect(run_id, bytes, sha256))?;
-            let result: RunResult =
-                serde_json::from_slice(&result).map_err(|e| DeviceError::Damaged { device, reason: format!("result of run {run_id}: {e}") })?;
+            let damaged = |why| DeviceError::Damaged { device, reason: format!("result of run {run_id}: {why}") };
+            let result = assemble::result(&result, run_id).map_err(damaged)?;
             let ran = assemble::files(&result, &manifest);
             let digest = reparse::earlier_digest(&self.night.scan.entries, &manifest, &ran);
             self.learn_libraries(ran, &manifest.base);

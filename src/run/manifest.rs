@@ -2,6 +2,7 @@
 
 use crate::backend::{self, ParseSpec};
 use crate::config::model::Secret;
+use crate::config::safe_name;
 use crate::plan::files::{self, Answers};
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
@@ -42,6 +43,23 @@ pub struct Manifest {
     pub settle_ms: u64,
     /// Directory that relative paths of the campaign start at on the device.
     pub base: String,
+}
+
+impl Manifest {
+    /// Of a spool. It comes from a disk that others may have written to: what becomes a path has the form of one.
+    ///
+    /// # Errors
+    /// In words: of another shape, or a name that is none.
+    pub fn of(value: Value) -> Result<Manifest, String> {
+        let manifest: Manifest = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        let slug = &manifest.point.slug;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._=-".contains(c);
+        let slug_fits = !slug.is_empty() && !slug.starts_with('.') && slug.chars().all(plain);
+        for name in [&manifest.campaign, &manifest.point.device] {
+            safe_name(name).map_err(|why| format!("{name:?}: {why}"))?;
+        }
+        if slug_fits { Ok(manifest) } else { Err(format!("{slug:?} is no name of a point")) }
+    }
 }
 
 /// What is the same for every run of one invocation.

@@ -127,10 +127,11 @@ fn converse(keeper: &Arc<Keeper>, number: u64, reader: &mut UnixStream, outgoing
 
 /// Id of a request that is not understood.
 fn id_of(frame: &Frame) -> Option<u64> {
-    match frame {
-        Frame::Json(payload) => serde_json::from_slice::<serde_json::Value>(payload).ok()?.get("id")?.as_u64(),
-        Frame::Bytes(_) => None,
+    #[derive(serde::Deserialize)]
+    struct Asked {
+        id: u64,
     }
+    frame.message::<Asked>().ok().map(|asked| asked.id)
 }
 
 fn wake(keeper: &Keeper) {
