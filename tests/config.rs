@@ -9,8 +9,6 @@ use std::{
 
 #[path = "config/expansion.rs"]
 mod expansion;
-#[path = "config/fuzz.rs"]
-mod fuzz;
 #[path = "config/language.rs"]
 mod language;
 #[path = "config/support.rs"]
