@@ -6,6 +6,7 @@ use isotherm_wire::PROTOCOL_VERSION;
 use isotherm_wire::codec::MAX_CHUNK_BYTES;
 use isotherm_wire::result::{Outcome, RunResult};
 use isotherm_wire::session::{Failure, Reply, Request, RunState};
+use isotherm_wire::task::{ProcessTask, RunSpec, Task, WatchedFile};
 use sha2::{Digest, Sha256};
 use std::fs;
 
@@ -206,6 +207,58 @@ fn a_cancelled_run_is_sealed_as_such_and_cancelling_what_has_ended_is_no_error()
     assert_eq!(client.ask(Request::Cancel { run_id: id(other) }), Reply::Cancelled);
     client.sealed(other);
     assert_eq!(executions(&device), 1);
+}
+
+/// Changes a task that would end well.
+type Change = fn(&mut RunSpec);
+
+#[test]
+fn a_task_that_makes_no_sense_ends_its_run_and_not_the_keeper() {
+    fn process(spec: &mut RunSpec, change: impl FnOnce(&mut ProcessTask)) {
+        if let Task::Process(task) = &mut spec.task {
+            change(task);
+        }
+    }
+    let changes: [(&str, Change); 18] = [
+        ("no argv", |spec| process(spec, |task| task.argv.clear())),
+        ("an empty program", |spec| process(spec, |task| task.argv = vec![String::new()])),
+        ("a NUL in the program", |spec| process(spec, |task| task.argv[0] = "/bin/sh\0x".into())),
+        ("a NUL in an argument", |spec| process(spec, |task| task.argv.push("a\0b".into()))),
+        ("an argument too long", |spec| process(spec, |task| task.argv.push("x".repeat(1 << 20)))),
+        ("many warm-ups that fail", |spec| process(spec, |task| (task.warmup, task.argv[2]) = (u32::MAX, "kill -9 $$".into()))),
+        ("a device as output", |spec| process(spec, |task| task.collect = ["/dev/zero", "/dev/full", "/", "", "\0"].map(String::from).to_vec())),
+        ("a NUL in a variable", |spec| _ = spec.env.insert("A\0B".into(), "x\0y".into())),
+        ("no name of a variable", |spec| spec.env.extend([(String::new(), "x".into()), ("=".into(), "=".into())])),
+        ("no directory", |spec| spec.cwd = "/nowhere/\0".into()),
+        ("all the memory", |spec| spec.needs_bytes = Some(u64::MAX)),
+        ("a CPU out of this world", |spec| spec.cpus = Some(vec![u32::MAX])),
+        ("no CPU", |spec| spec.cpus = Some(Vec::new())),
+        ("no time", |spec| (spec.timeout_ms, spec.grace_ms) = (0, 0)),
+        ("samples without end", |spec| spec.sample_hz = 1e308),
+        ("no samples", |spec| spec.sample_hz = 0.0),
+        ("samples backwards", |spec| spec.sample_hz = -1.0),
+        ("a file that was never so", |spec| {
+            spec.watched = vec![WatchedFile { path: "\0".into(), bytes: u64::MAX, mtime_ns: i64::MIN, inode: u64::MAX }];
+        }),
+    ];
+    let device = Device::new();
+    let (mut client, _) = device.session("a");
+    for (what, change) in changes {
+        let run = uuid::Uuid::now_v7().to_string();
+        let mut start = start(&device.lab, &run, "true");
+        change(&mut start.spec);
+        assert_eq!(client.ask(Request::Start(Box::new(start))), Reply::Started, "{what}");
+        let (bytes, sha256) = client.sealed(&run);
+        let mut result = Vec::new();
+        while (result.len() as u64) < bytes {
+            result.extend(client.piece(&run, result.len() as u64).0);
+        }
+        let RunResult { run_id, .. } = serde_json::from_slice(&result).unwrap();
+        assert_eq!(run_id, run, "{what}");
+        assert_eq!(client.ask(Request::Forget { run_id: run, sha256 }), Reply::Forgotten, "{what}");
+    }
+    assert_eq!(client.ask(Request::List), Reply::Listed(vec![]));
+    assert_eq!(client.ask(Request::End), Reply::Ended);
 }
 
 #[test]
