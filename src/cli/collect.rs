@@ -45,7 +45,7 @@ pub fn collect(args: &CollectArgs) -> u8 {
     if !args.json {
         say!("{} collected from `{}`", count(done.stored.len(), "result"), device.id);
         if let Some(stored) = done.stored.first() {
-            say!("next: {} report {}", program(), plain(&shell_word(&stored.dir)));
+            say!("next: {} report {}", program(), shell_word(&stored.dir));
         }
     }
     if code == exit::OK && !done.left.is_empty() { exit::NOT_ALL } else { code }
@@ -71,7 +71,7 @@ pub fn cancel(args: &CancelArgs) -> u8 {
             for label in &ended {
                 say!("cancelled on `{}`: {}", device.id, plain(label));
             }
-            say!("next: {} run {}   # collects what it left", program(), plain(&shell_word(&args.file.display().to_string())));
+            say!("next: {} run {}   # collects what it left", program(), shell_word(&args.file));
             exit::OK
         }
         Err(error) => refused(&error),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub fn export(args: &ExportArgs) -> u8 {
     let Some(out) = &args.public else {
-        let hint = format!("{} export {} --public OUT", program(), shell_word(&args.dir.display().to_string()));
+        let hint = format!("{} export {} --public OUT", program(), shell_word(&args.dir));
         complain("this build makes public copies only, and needs `--public OUT`", Some(&hint));
         return exit::USAGE;
     };
@@ -33,7 +33,7 @@ pub fn export(args: &ExportArgs) -> u8 {
             }
             let code = print(&text(&copy));
             say!("{} and {} in {}", count(copy.records, "record"), count(copy.sidecars, "sidecar"), plain(&shown));
-            say!("next: {} verify {}", program(), shell_word(&shown));
+            say!("next: {} verify {}", program(), shell_word(out));
             code
         }
         Err(error) => {

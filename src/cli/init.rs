@@ -62,7 +62,7 @@ fn write_first(args: &InitArgs) -> Result<String, Refusal> {
     write(&args.output, &text, args.force)?;
     chosen.tell(&finding, &probed);
     say!("wrote {}: {}", plain(&file), points);
-    say!("next: {0} plan {1} && {0} run {1}", program(), shell_word(&file));
+    say!("next: {0} plan {1} && {0} run {1}", program(), shell_word(&args.output));
     Ok(file)
 }
 
@@ -73,7 +73,7 @@ fn output_dir(output: &Path) -> Result<PathBuf, Refusal> {
         return Err(usage(format!("{shown} is a directory"), "name a file: isotherm init --output campaign.yaml"));
     }
     let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::canonicalize(dir).map_err(|e| usage(format!("failed to write {shown}: {e}"), &format!("mkdir -p {}", shell_word(&dir.display().to_string()))))
+    fs::canonicalize(dir).map_err(|e| usage(format!("failed to write {shown}: {e}"), &format!("mkdir -p {}", shell_word(dir))))
 }
 
 fn places(args: &InitArgs) -> Vec<Place> {
@@ -253,6 +253,6 @@ fn write(output: &Path, text: &str, force: bool) -> Result<(), Refusal> {
 
 fn there_already(output: &Path) -> Refusal {
     let message = format!("{} is there already, and was left as it is", output.display());
-    let command = format!("{} init --output {} --force", program(), shell_word(&output.display().to_string()));
+    let command = format!("{} init --output {} --force", program(), shell_word(output));
     usage(message, &format!("{command}   # overwrites it; or choose another name"))
 }

@@ -8,12 +8,13 @@ use crate::run::{Event, Finished, Summary};
 use crate::store::record::{Status, Validity};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub struct Progress {
     json: bool,
     bar: Option<ProgressBar>,
-    results: String,
+    results: PathBuf,
     /// The command that goes on.
     again: String,
     done: u64,
@@ -25,15 +26,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(json: bool, again: String) -> Progress {
+    pub fn new(json: bool, results: PathBuf, again: String) -> Progress {
         let bar = (!json && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
             let style = ProgressStyle::with_template("  {bar:24} {pos}/{len} {percent} %   {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
             bar
         });
-        let (results, current) = (String::new(), String::new());
-        Progress { json, bar, results, again, done: 0, to_run: 0, started: None, spent: Duration::ZERO, current }
+        Progress { json, bar, results, again, done: 0, to_run: 0, started: None, spent: Duration::ZERO, current: String::new() }
     }
 
     /// Take one event.
@@ -43,8 +43,7 @@ impl Progress {
             return;
         }
         match event {
-            Event::CampaignStarted { results, .. } => self.results.clone_from(results),
-            Event::DeviceReady { .. } | Event::DeviceReleased { .. } => {}
+            Event::CampaignStarted { .. } | Event::DeviceReady { .. } | Event::DeviceReleased { .. } => {}
             Event::DeviceFailed { device, message, hint } => {
                 self.talk(&format!("  {device}  ✗ {}", plain(message)));
                 if let Some(hint) = hint {
@@ -162,7 +161,11 @@ impl Progress {
         let degraded = if *degraded > 0 { format!(" ({degraded} degraded)") } else { String::new() };
         let running = if *left_running > 0 { format!(" · {left_running} running on its device") } else { String::new() };
         let skipped = if *skipped > 0 { format!(" · {skipped} skipped") } else { String::new() };
-        say!("{}: {ok} ok{degraded} · {failed} failed{skipped} · {pending} pending{running}   {}", count(*jobs, "job"), plain(&self.results));
+        say!(
+            "{}: {ok} ok{degraded} · {failed} failed{skipped} · {pending} pending{running}   {}",
+            count(*jobs, "job"),
+            plain(&self.results.display().to_string())
+        );
         for failure in failures {
             say!("  failed   {}", plain(failure));
         }

@@ -5,6 +5,7 @@ use super::words::{program, shell_word};
 use super::{DEFAULT_RESULTS, RunArgs, campaign, complain, exit};
 use crate::run::{self, Filter, Options, RunError, Summary};
 use crate::store::StoreError;
+use std::ffi::OsStr;
 use std::path::Path;
 
 pub fn run(args: &RunArgs) -> u8 {
@@ -19,7 +20,7 @@ pub fn run(args: &RunArgs) -> u8 {
             return exit::USAGE;
         }
     };
-    let mut progress = Progress::new(args.json, again(args));
+    let mut progress = Progress::new(args.json, args.place.results.join(&campaign.name), again(args));
     let result = run::run(&campaign, &args.place.results, &options, &mut |event| progress.hear(event));
     progress.end();
     match result {
@@ -57,15 +58,15 @@ pub fn devices_of(campaign: &crate::config::model::Campaign) -> String {
 
 /// The command that goes on with what this one leaves undone.
 fn again(args: &RunArgs) -> String {
-    let mut words = vec![args.file.display().to_string()];
+    let mut words: Vec<&OsStr> = vec![args.file.as_ref()];
     for (option, values) in [("--filter", &args.filters), ("--set", &args.set.set)] {
-        words.extend(values.iter().flat_map(|value| [option.to_owned(), value.clone()]));
+        words.extend(values.iter().flat_map(|value| [option, value].map(OsStr::new)));
     }
-    words.extend(args.device.iter().flat_map(|id| ["--device".to_owned(), id.clone()]));
+    words.extend(args.device.iter().flat_map(|id| ["--device", id].map(OsStr::new)));
     if args.place.results != Path::new(DEFAULT_RESULTS) {
-        words.extend(["--results".to_owned(), args.place.results.display().to_string()]);
+        words.extend([OsStr::new("--results"), args.place.results.as_ref()]);
     }
-    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    let words: Vec<String> = words.into_iter().map(shell_word).collect();
     format!("{} run {}", program(), words.join(" "))
 }
 

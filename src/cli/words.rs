@@ -3,6 +3,7 @@
 use crate::report::Foreign;
 use crate::shell;
 use crate::store::record::Metric;
+use std::ffi::OsStr;
 use std::time::Duration;
 
 /// Text of foreign origin, safe for a terminal.
@@ -35,8 +36,8 @@ pub fn metric(name: &str, metric: &Metric) -> String {
 
 /// This program, as it can be called again from here: by the path it was called by (`cargo run` does that), else by its name.
 pub fn program() -> String {
-    let called = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    if called.contains('/') { plain(&shell_word(&called)) } else { "isotherm".into() }
+    let called = std::env::args_os().next().unwrap_or_default();
+    if called.as_encoded_bytes().contains(&b'/') { shell_word(called) } else { "isotherm".into() }
 }
 
 /// `about 3 h 12 min`, to the precision that an estimate has.
@@ -56,8 +57,8 @@ pub fn count(n: usize, thing: &str) -> String {
 }
 
 /// As a shell takes it for one word, and a terminal for text.
-pub fn shell_word(text: &str) -> String {
-    shell::word(&plain(text))
+pub fn shell_word(word: impl AsRef<OsStr>) -> String {
+    shell::word(word)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What a shell, a terminal, an option parser or a splitter would take for something else.
 const WORDS: [&str; 20] = [
@@ -63,7 +64,6 @@ fn run(lab: &Lab, args: &[&OsStr], dir: &Path, variables: &[(&str, &OsStr)]) -> 
     command.args(args).current_dir(dir).envs(variables.iter().copied());
     let ran = Ran(command.output().unwrap());
     is_harmless(&["…"], &ran);
-    // A keeper that has lost its way would be waited for by the next.
     ran
 }
 
@@ -163,7 +163,8 @@ fn a_campaign_in_an_odd_directory_runs_there() {
     let file = campaign(&lab, &dir, &["./w.sh"], "");
     let results = lab.path(&format!("{dir}/res ults"));
     let args = [OsStr::new("run"), file.as_os_str(), OsStr::new("--results"), results.as_os_str()];
-    run(&lab, &args, &lab.path(""), &[]).expect(0);
+    let ran = run(&lab, &args, &lab.path(""), &[]).expect(0);
+    can_be_pasted(&lab, &ran);
     for verb in ["report", "status", "verify", "reparse"] {
         run(&lab, &[OsStr::new(verb), results.join("c").as_os_str()], &lab.path(""), &[]).expect(0);
     }
@@ -171,6 +172,19 @@ fn a_campaign_in_an_odd_directory_runs_there() {
     fs::copy(&file, lab.path(&dir).join("-n.yaml")).unwrap();
     run(&lab, &["plan", "--", "-n.yaml"].map(OsStr::new), &lab.path(&dir), &[]).expect(0);
     nobody_was_fooled(&lab);
+}
+
+/// What it says to do next does so, in somebody's shell.
+#[track_caller]
+fn can_be_pasted(lab: &Lab, ran: &Ran) {
+    let stderr = ran.stderr();
+    let next = stderr.lines().find_map(|line| line.strip_prefix("next: isotherm ")).expect("something is next");
+    let isotherm = lab.isotherm(&[]);
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("{} {next}", isotherm.get_program().display())]).current_dir(lab.path("")).env_clear();
+    bash.envs(isotherm.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = bash.output().unwrap();
+    assert!(output.status.success(), "{next}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// No text in any encoding that we know.
@@ -199,7 +213,8 @@ fn results_lie_in_directories_that_are_no_text() {
     let file = campaign(&lab, "c", &["./w.sh"], "");
     let dir = not_utf_8(&lab);
     let results = dir.join("results");
-    run(&lab, &[OsStr::new("run"), file.as_os_str(), OsStr::new("--results"), results.as_os_str()], &lab.path(""), &[]).expect(0);
+    let ran = run(&lab, &[OsStr::new("run"), file.as_os_str(), OsStr::new("--results"), results.as_os_str()], &lab.path(""), &[]).expect(0);
+    can_be_pasted(&lab, &ran);
     assert!(results.join("c/.isotherm-id").is_file());
     for verb in ["report", "status", "verify", "reparse"] {
         run(&lab, &[OsStr::new(verb), results.join("c").as_os_str()], &lab.path(""), &[]).expect(0);
@@ -231,12 +246,10 @@ fn a_home_or_a_state_directory_that_is_no_text_is_used_or_refused_by_its_name() 
                 let seen = &record["raw"]["stderr"]["head"];
                 let text = seen.to_string();
                 assert!(!text.contains('\u{fffd}'), "{name} was mangled: {text}");
-                println!("{name}: runs; the workload sees {text}");
             }
             _ => {
                 let said = ran.stderr();
                 assert!(said.contains("UTF-8") && said.contains(name) && said.contains("hint:"), "{name}: {said}");
-                println!("{name}: {said}");
             }
         }
         eventually("nothing is left", || lab.processes().is_empty().then_some(()));
