@@ -1,9 +1,8 @@
 //! Words and numbers as people read them.
 
 use crate::report::Foreign;
-use crate::shell;
+pub use crate::shell::word as shell_word;
 use crate::store::record::Metric;
-use std::ffi::OsStr;
 use std::time::Duration;
 
 /// Text of foreign origin, safe for a terminal.
@@ -54,11 +53,6 @@ pub fn duration(time: Duration) -> String {
 /// `1 job`, `2 jobs`.
 pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
-}
-
-/// As a shell takes it for one word, and a terminal for text.
-pub fn shell_word(word: impl AsRef<OsStr>) -> String {
-    shell::word(word)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ A **reason** says why a run is not `ok`; an **issue** is a remark on a record wh
 ## Issues in records
 
 {issues}
-{warnings}A record carries severity and hint with it, so that it can be read without this page.
+A record carries severity and hint with it, so that it can be read without this page.
 
 ## Remarks of reports
 
@@ -44,7 +44,6 @@ Words of the schema that nothing gives yet, as is the status `skipped`:
 
 {later}",
         issues = issues(),
-        warnings = warnings(),
         remarks = remarks(),
         reasons = reasons(Given::Yes),
         later = reasons(Given::NotYet),
@@ -61,15 +60,6 @@ fn issues() -> String {
         table.row([&format!("`{code}`"), severity.name(), means, when, headline.words(), hint]);
     }
     table.text()
-}
-
-/// What has to be said as long as nothing that merely disturbs is judged.
-fn warnings() -> &'static str {
-    if entries().any(|entry| entry.stands != Stands::Report && entry.severity == Severity::Warning) {
-        return "";
-    }
-    "No issue of severity `warning` exists in this build, so no record is `degraded`. **Contamination is recorded, not judged**: competing load, \
-     swapping, throttling stand in `context` and `samples`; see [measurement.md](measurement.md#what-flags-a-run).\n\n"
 }
 
 fn remarks() -> String {

@@ -136,6 +136,49 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "see where it hangs (the message names it), then reboot the device",
         }
+        CompetingLoad {
+            code: "competing_load",
+            words: "competing_load",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "Other processes worked during the run",
+            when: "CPU time of the machine between spawn and exit, less that of the run and of the agent, is more than 0.25 cores on average. \
+                   Judged over at least 5 s, and not where the run left processes behind",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "see what else runs there (`top`), stop it, then `isotherm run FILE --rerun AXIS=VALUE`",
+        }
+        SwapTraffic {
+            code: "swap_traffic",
+            words: "swap_traffic",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The machine swapped during the run",
+            when: "Pages were read from swap or written to it between the readings before and after the run",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "use a smaller model, end what else needs memory, or switch swap off",
+        }
+        Throttled {
+            code: "throttled",
+            words: "throttled",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "The device held its clock back during the run",
+            when: "A live bit of the Raspberry Pi's firmware, or a sticky one that wasn't set before; a throttle count of an x86 CPU that has grown. \
+                   Runs of that state have a row of their own",
+            headline: Headline::Untouched,
+            hint: "cool the device, give it a better supply, or wait longer between runs; measured on purpose, it is the sustained figure",
+        }
+        CgroupThrottled {
+            code: "cgroup_throttled",
+            words: "cgroup_throttled",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "A CPU quota held the run back",
+            when: "The keeper's own cgroup was held back by its quota between the readings before and after the run. Runs of that state have a row \
+                   of their own",
+            headline: Headline::Untouched,
+            hint: "raise the quota of the container, or use as many threads as it allows",
+        }
         DeviceRestarted {
             code: "device_restarted",
             words: "device_restarted",
@@ -306,6 +349,17 @@ isotherm_wire::table! {
             when: "They come from several invocations of `isotherm run`",
             headline: Headline::Flagged,
             hint: "for a comparison make them in one go: `isotherm run FILE --fresh`",
+        }
+        OperatingState {
+            code: "operating_state",
+            words: "in state",
+            stands: Stands::Report,
+            severity: Severity::Note,
+            means: "These runs found the machine in another state than others of the point, or in one to be known",
+            when: "The runs of a point differ in being throttled, held back by a quota, on battery, or in the governor: each state has a row of its \
+                   own. A row whose runs are all throttled, held back or on battery says so, too",
+            headline: Headline::Flagged,
+            hint: "compare rows of one state only",
         }
         SpreadHigh {
             code: "spread_high",

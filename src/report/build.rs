@@ -13,7 +13,7 @@ use crate::{
     config::model::Better,
     registry::Code,
     stats::{Centre, Summary},
-    store::record::{Metric, Status},
+    store::record::{Metric, OperatingState, Status},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,20 +110,58 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, options: ReportOptions) -
         better: if key.lower_is_better { Better::Lower } else { Better::Higher },
         definition: Foreign::new(key.definition),
         constants,
-        rows: members.iter().map(|(index, point)| row(*index, point, &columns, key, options)).collect(),
+        rows: members.iter().flat_map(|(index, point)| rows(*index, point, &columns, key, options)).collect(),
         columns: columns.iter().map(|column| column.name()).collect(),
     }
 }
 
-fn row(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<'_>, options: ReportOptions) -> Row {
-    let usable: Vec<&Run<'_>> = point
-        .own_runs()
-        .filter(|run| match run.fate() {
-            Fate::Ok => true,
-            Fate::Degraded => options.include_degraded,
-            Fate::Invalid | Fate::Failed | Fate::Skipped => false,
-        })
-        .collect();
+/// The rows of a point: one for each operating state that its runs found, because numbers of different states are never averaged.
+fn rows(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<'_>, options: ReportOptions) -> Vec<Row> {
+    let usable = point.own_runs().filter(|run| match run.fate() {
+        Fate::Ok => true,
+        Fate::Degraded => options.include_degraded,
+        Fate::Invalid | Fate::Failed | Fate::Skipped => false,
+    });
+    let governors: BTreeSet<&Option<String>> = point.own_runs().map(|run| &run.record.context.state.governor).collect();
+    let mut by_state: BTreeMap<String, Vec<&Run<'_>>> = BTreeMap::new();
+    for run in usable {
+        by_state.entry(operating_state(&run.record.context.state, governors.len() > 1)).or_default().push(run);
+    }
+    if by_state.is_empty() {
+        return vec![row(index, point, columns, key, options, &[], states(point, &Counts::of(point), options))];
+    }
+    let several = by_state.len() > 1;
+    let rows = by_state.into_iter().enumerate().map(|(place, (state, runs))| {
+        // What is to be known of the point as a whole stands in its first row.
+        let mut states = if place == 0 { states(point, &Counts::of(point), options) } else { Vec::new() };
+        if several || !state.is_empty() {
+            let detail = Foreign::new(if state.is_empty() { "nominal".to_owned() } else { state });
+            states.push(State { code: Code::OperatingState, runs: Some(count(runs.len())), detail: Some(detail) });
+        }
+        row(index, point, columns, key, options, &runs, states)
+    });
+    rows.collect()
+}
+
+/// In words; empty where nothing holds the machine back. The governor counts where it tells runs apart.
+fn operating_state(state: &OperatingState, governor_tells: bool) -> String {
+    let OperatingState { throttled, cgroup_throttled, on_battery, governor } = state;
+    let held = [(throttled, "throttled"), (cgroup_throttled, "cgroup-throttled"), (on_battery, "on battery")];
+    let words = held.iter().filter(|(is, _)| **is == Some(true)).map(|(_, word)| (*word).to_owned());
+    let governor = governor_tells.then(|| format!("governor {}", governor.as_deref().unwrap_or("unknown")));
+    words.chain(governor).collect::<Vec<_>>().join(", ")
+}
+
+/// One row, from these runs of the point.
+fn row(
+    index: usize,
+    point: &Point<'_>,
+    columns: &[Column<'_>],
+    key: &MetricKey<'_>,
+    options: ReportOptions,
+    usable: &[&Run<'_>],
+    mut states: Vec<State>,
+) -> Row {
     let value_of = |run: &Run<'_>| {
         let metric = run.record.metrics.get(key.name).filter(|metric| key.fits(metric))?;
         metric.value.filter(|value| value.is_finite())
@@ -144,9 +182,8 @@ fn row(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<
             Some(Foreign::new(format!("withheld: 1 valid run left, {runs} degraded; --include degraded uses all")))
         }
         None if !values.is_empty() => Some(Foreign::new("too large for a mean")),
-        None => Some(absent_reason(point, &usable, key, &counts)),
+        None => Some(absent_reason(point, usable, key, &counts)),
     };
-    let mut states = states(point, &counts, options);
     let without_value = count(usable.len() - used.len());
     let mut push = |condition, code, runs| {
         if condition {
@@ -427,6 +464,33 @@ mod tests {
         let model = model(vec![twice, noisy(run(&point, 1).latency(4.0)).stored()]);
         let issues: Vec<_> = model.points[0].issues.iter().map(|issue| (issue.code.terminal(), issue.runs)).collect();
         assert_eq!(issues, [("competing_load".to_owned(), 2), ("swap_in_use".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn runs_of_different_operating_states_are_different_rows() {
+        let point = threads(1);
+        let in_state = |repetition: u32, latency: f64, state: OperatingState| {
+            let (path, mut record) = run(&point, repetition).latency(latency).stored();
+            record.context.state = state;
+            (path, record)
+        };
+        let hot = || OperatingState { throttled: Some(true), ..OperatingState::default() };
+        let cool = || OperatingState { throttled: Some(false), ..OperatingState::default() };
+        let records = (0..4).map(|r| in_state(r, 4.0, cool())).chain((4..6).map(|r| in_state(r, 9.0, hot()))).collect();
+        let table = &model(records).tables[0];
+        let told: Vec<_> = table.rows.iter().map(|row| (row.number.as_ref().unwrap().value, row.number.as_ref().unwrap().runs)).collect();
+        assert_eq!(told, [(4.0, 4), (9.0, 2)]);
+        let detail = |row: &Row| row.states[0].detail.clone().unwrap();
+        assert_eq!((detail(&table.rows[0]), detail(&table.rows[1])), (Foreign::new("nominal"), Foreign::new("throttled")));
+        // All of one state: one row, which says so.
+        let table = &model((0..2).map(|r| in_state(r, 9.0, hot())).collect()).tables[0];
+        assert_eq!((table.rows.len(), codes(&table.rows[0])), (1, vec![Code::OperatingState]));
+        // What can't be told is not another state, and a governor is one only where it changes.
+        let unknown = |r| in_state(r, 4.0, OperatingState::default());
+        assert_eq!(model(vec![unknown(0), in_state(1, 4.0, cool())]).tables[0].rows.len(), 1);
+        let governed = |r, governor: &str| in_state(r, 4.0, OperatingState { governor: Some(governor.into()), ..cool() });
+        assert_eq!(codes(&model(vec![governed(0, "powersave"), governed(1, "powersave")]).tables[0].rows[0]), []);
+        assert_eq!(model(vec![governed(0, "powersave"), governed(1, "performance")]).tables[0].rows.len(), 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! From a spooled result and its manifest to the record. Pure: the same result gives the same record.
 
+use super::context;
 use super::manifest::Manifest;
 use super::paths::Roots;
 use crate::backend::output::NOT_WRITTEN;
@@ -44,6 +45,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     compare_digest(&mut reading, &manifest.parse, earlier_digest);
     let mut issues = std::mem::take(&mut reading.issues);
     issues.extend(issues_of(&result));
+    issues.extend(context::issues(&result));
     let status = if failure.is_some() { Status::Failed } else { Status::Ok };
     let validity = validity(status, &issues);
     let (reason, message) = failure.unzip();
@@ -94,6 +96,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         prepare: Vec::new(),
         settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
         context: Context {
+            state: context::state(&result),
             during: during(&result.samples, result.times.spawn_ns, result.times.exit_ns),
             before: Some(result.before),
             after: Some(result.after),

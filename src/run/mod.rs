@@ -2,6 +2,7 @@
 
 pub mod assemble;
 mod collect;
+mod context;
 mod device_night;
 pub mod event;
 pub mod filter;

@@ -49,10 +49,11 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// More than [`MOST_BYTES`], or what the system says.
 pub fn content(file: &File) -> io::Result<Vec<u8>> {
     let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} MiB", MOST_BYTES >> 20));
-    if file.metadata()?.len() > MOST_BYTES {
+    let length = file.metadata()?.len();
+    if length > MOST_BYTES {
         return Err(too_large());
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
 }

@@ -304,6 +304,9 @@ pub struct Settle {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
+    /// What the machine was like in the window; numbers of different states are never averaged.
+    #[serde(default)]
+    pub state: OperatingState,
     /// Every telemetry source once, ahead of the run.
     pub before: Option<Snapshot>,
     /// Column of telemetry, `metric` or `metric{subject}` → summary over the samples between spawn and exit.
@@ -312,6 +315,20 @@ pub struct Context {
     pub after: Option<Snapshot>,
     /// What the run used as a whole.
     pub usage: Option<Usage>,
+}
+
+/// Operating state of a run. `None` = nothing here tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatingState {
+    /// Firmware or CPU held the clock back for heat or voltage.
+    pub throttled: Option<bool>,
+    /// The CPU quota of the keeper's own cgroup held it back.
+    pub cgroup_throttled: Option<bool>,
+    /// No mains at its beginning or its end.
+    pub on_battery: Option<bool>,
+    /// cpufreq governor.
+    pub governor: Option<String>,
 }
 
 /// One column of telemetry between spawn and exit.

@@ -1,7 +1,8 @@
 //! What a record says of temperatures, clocks, throttling and power, and of sensors that fail.
 
 use crate::board::{Board, reading};
-use crate::lab::{eventually, for_each_user};
+use crate::lab::{User, eventually, for_each_user};
+use serde_json::Value;
 use std::fs;
 
 #[test]
@@ -72,4 +73,24 @@ fn a_sensor_that_hangs_costs_its_own_values_and_nothing_else() {
         assert_eq!(reading(&before, "temperature_c", "cpu-thermal")["value"], 40.0);
         eventually("nothing is left", || board.lab.processes().is_empty().then_some(()));
     });
+}
+
+#[test]
+fn two_of_six_runs_that_were_throttled_have_a_row_of_their_own() {
+    let Some(board) = Board::new(User::Caller) else { return };
+    let count = board.set("devices/system/cpu/cpu0/thermal_throttle/package_throttle_count", "3");
+    // The fifth and the sixth run meet a hot package.
+    let heat = "[ $(grep -c '' started) -lt 5 ] || printf '%-24s\\n' $(grep -c '' started) 1<> \"$COUNT\"";
+    board.lab.write("workload.sh", format!("#!/bin/sh\necho >> started\n{heat}\n"));
+    // Not as an argument: files that are named there must not change.
+    let env = format!("env: {{ COUNT: {:?} }}, argv: [./workload.sh]", count.display().to_string());
+    board.lab.write("c.yaml", board.lab.read("c.yaml").replace("repetitions: 1", "repetitions: 6").replace("argv: [./workload.sh]", &env));
+    board.run(&["run", "c.yaml"]).expect(0);
+    let report = board.run(&["report", "results/c", "--format", "json"]).expect(0);
+    let model: Value = serde_json::from_str(&report.stdout()).unwrap();
+    let wall = model["tables"].as_array().unwrap().iter().find(|table| table["metric"] == "wall_s").unwrap();
+    let row = |row: &Value| (row["number"]["runs"].clone(), row["states"][0]["code"].clone(), row["states"][0]["detail"].clone());
+    let rows: Vec<_> = wall["rows"].as_array().unwrap().iter().map(row).collect();
+    let state = |runs: u32, detail: &str| (runs.into(), "operating_state".into(), detail.into());
+    assert_eq!(rows, [state(4, "nominal"), state(2, "throttled")], "{}", report.stdout());
 }

@@ -134,7 +134,7 @@ fn a_directory_that_leads_elsewhere_is_not_written_into() {
     }
 }
 
-/// Its first repetition is not recorded yet, and its point's second one can be read again to something else.
+/// One job, which none of the records answers.
 const CAMPAIGN: &str = "campaign: c
 devices: { here: { local: {} } }
 defaults: { repetitions: 1, warmup: 0, prepare: { settle: 0ms } }

@@ -61,7 +61,7 @@ impl Stranger {
         fs::write(self.path(POINT).join("timing-r0.json"), sealed(record)).unwrap();
     }
 
-    /// Every command that reads such a directory, with what it does to it at the end.
+    /// Every command that reads such a directory, the one that writes into it last.
     pub fn every_command(&self) -> Vec<Ran> {
         let dir = self.dir.to_str().unwrap();
         let copy = self.lab.path("copy");

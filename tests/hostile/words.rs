@@ -141,7 +141,7 @@ fn axes_conditions_and_files_with_odd_words_do_not_come_apart() {
 }
 
 #[test]
-fn a_model_and_a_state_directory_of_odd_names_are_found() {
+fn a_model_of_an_odd_name_is_found() {
     let lab = Lab::new();
     let name = file_name();
     fs::create_dir(lab.path(&name)).unwrap();
