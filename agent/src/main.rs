@@ -9,6 +9,7 @@ mod dirs;
 mod init;
 mod inspect;
 mod keep;
+mod prepare;
 mod probe;
 mod processes;
 mod sampler;
@@ -26,6 +27,7 @@ isotherm-agent: the part of isotherm that runs on the device under test
 usage: isotherm-agent serve --nonce HEX [--state-dir DIR]   one connection, on stdin and stdout
        isotherm-agent keep --state-dir DIR                  the keeper of this device; started by serve
        isotherm-agent init --level LEVEL                    first process of a run; started by the keeper
+       isotherm-agent alter ACTION                          one change of the machine before a run; started by the keeper
        isotherm-agent probe --nonce HEX                     what can be measured here; a question on stdin, the answer on stdout
        isotherm-agent infer                                 builtin inference; a task on stdin, its output on stdout
        isotherm-agent --version
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Some("serve") => serve::main(rest),
         Some("keep") => keep::main(rest),
         Some("init") => init::main(rest),
+        Some("alter") => prepare::act::main(rest),
         Some("probe") => probe::main(rest),
         Some("infer") => task::infer::run(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()).map_err(|e| e.to_string()),
         Some("--version" | "version") => {

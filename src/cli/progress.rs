@@ -83,6 +83,15 @@ impl Progress {
             Event::Superseded { .. } | Event::RecordReadAgain { .. } => {}
             Event::ReadAgain { device, records } => self.talk(&format!("  {device}  {records} read again by the new rules")),
             Event::LinkLost { device, reason } => self.talk(&format!("  {device}  ! connection lost ({}): reconnecting", plain(reason))),
+            Event::GivenBack { device, restored, failed } => {
+                if let Some(first) = restored.first() {
+                    let more = if restored.len() > 1 { format!(", and {} more", restored.len() - 1) } else { String::new() };
+                    self.talk(&format!("  {device}  given back: {}{more}", plain(first)));
+                }
+                for what in failed {
+                    self.talk(&format!("  {device}  ! not given back: {}", plain(what)));
+                }
+            }
             Event::Stopping { how } => self.talk(&format!("  {how}")),
             Event::Warning { message } => self.talk(&format!("warning: {}", plain(message))),
             Event::CampaignEnded(summary) => {

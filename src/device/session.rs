@@ -5,7 +5,7 @@ use crate::config::model::{Device, Transport};
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
 use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
-use isotherm_wire::session::{Call, Event, FromAgent, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
+use isotherm_wire::session::{Call, Event, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin};
@@ -25,6 +25,9 @@ const MOST_WAITING: usize = 8;
 /// No sealed result is larger: it is held in memory until its hash is known.
 const MOST_RESULT_BYTES: u64 = 1 << 30;
 
+/// So is the end of a session, after what was borrowed has been given back: that takes a minute for each thing at most.
+const END_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// What comes to the controller by itself.
 #[derive(Debug)]
 pub enum Happening {
@@ -39,8 +42,13 @@ pub enum Happening {
 }
 
 enum Answer {
-    Reply { id: u64, reply: Reply },
+    Reply {
+        id: u64,
+        reply: Reply,
+    },
     Bytes(Vec<u8>),
+    /// Comes before the reply to `End`.
+    GivenBack(GivenBack),
 }
 
 /// One connection. Dropping it leaves the keeper, and a run, as they are.
@@ -54,6 +62,7 @@ pub struct Session {
     /// Tells this connection's [`Happening::LinkLost`] from that of an earlier one.
     pub serial: u64,
     pub welcome: Welcome,
+    given_back: GivenBack,
 }
 
 impl Session {
@@ -105,8 +114,10 @@ impl Session {
             agent_sha256: String::new(),
             keeper_is_new: false,
             engine: isotherm_wire::session::Engine { name: String::new(), version: String::new(), revision: 0 },
+            given_back: GivenBack::default(),
         };
-        let mut session = Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, welcome };
+        let given_back = GivenBack::default();
+        let mut session = Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, welcome, given_back };
         match greeted.recv_timeout(ANSWER_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
@@ -144,6 +155,7 @@ impl Session {
                     return Err(DeviceError::Refused { device: self.device.clone(), failure: Box::new(failure) });
                 }
                 Ok(Answer::Reply { id: of, reply }) if of == id => return Ok(reply),
+                Ok(Answer::GivenBack(given_back)) => self.given_back = given_back,
                 // Left over from a call that gave up.
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return Err(self.lost("no answer in time")),
@@ -228,12 +240,12 @@ impl Session {
     }
 
     /// Give the device back: the keeper restores what was borrowed, ends the lease and exits.
-    pub fn end(mut self) -> Result<(), DeviceError> {
-        match self.call(Request::End, ANSWER_TIMEOUT)? {
+    pub fn end(mut self) -> Result<GivenBack, DeviceError> {
+        match self.call(Request::End, END_TIMEOUT)? {
             Reply::Ended => {
                 drop(self.stdin);
                 let _ = self.child.wait();
-                Ok(())
+                Ok(self.given_back)
             }
             other => Err(self.unexpected(&other)),
         }
@@ -280,6 +292,7 @@ fn read_on(stdout: &mut impl Read, answers: &SyncSender<Answer>, happenings: &Se
             Frame::Bytes(chunk) => answers.send(Answer::Bytes(chunk)).is_ok(),
             json @ Frame::Json(_) => match json.message::<FromAgent>() {
                 Ok(FromAgent::Reply { id, reply }) => answers.send(Answer::Reply { id, reply }).is_ok(),
+                Ok(FromAgent::Event(Event::GivenBack(given_back))) => answers.send(Answer::GivenBack(given_back)).is_ok(),
                 Ok(FromAgent::Event(event)) => happenings.send(Happening::Event(event)).is_ok(),
                 Err(e) => return e.to_string(),
             },

@@ -1,7 +1,7 @@
 //! `docs/issues.md`.
 
 use super::markdown::{Table, codes};
-use crate::registry::{self, Code, Given, IssueEntry, Severity, Stands};
+use crate::registry::{self, Code, Given, IssueEntry, Stands};
 use crate::store::record::Reason;
 
 pub(super) fn page() -> String {

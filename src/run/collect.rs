@@ -67,7 +67,7 @@ pub fn collect(device: &Device, into: &Path, keep: bool, controller: &str) -> Re
     Ok(collected)
 }
 
-fn holder(results_id: &str, campaign: &str, controller: &str) -> Holder {
+pub(super) fn holder(results_id: &str, campaign: &str, controller: &str) -> Holder {
     let since = clock::utc_seconds();
     Holder { results_id: results_id.to_owned(), campaign: campaign.to_owned(), controller: controller.to_owned(), since }
 }
@@ -175,7 +175,7 @@ pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<Vec<Strin
         ended.push(manifest["label"].as_str().map_or_else(|| format!("run {run_id}"), str::to_owned));
     }
     match lock {
-        Some(_) => session.end()?,
+        Some(_) => _ = session.end()?,
         None => session.detach(),
     }
     Ok(ended)

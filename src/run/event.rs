@@ -97,6 +97,12 @@ pub enum Event {
     Stopping {
         how: &'static str,
     },
+    /// What runs had borrowed of the device's settings, or an earlier night: what is as it was, and what could not be set back.
+    GivenBack {
+        device: String,
+        restored: Vec<String>,
+        failed: Vec<String>,
+    },
     /// The device was given back.
     DeviceReleased {
         device: String,

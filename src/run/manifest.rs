@@ -125,6 +125,8 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
     watched.dedup();
     RunSpec {
         task: backend::task(point, model_path.as_deref()),
+        prepare: Vec::new(),
+        model: None,
         settle_ms: manifest.settle_ms,
         timeout_ms: point.settings.timeout.as_millis() as u64,
         grace_ms: GRACE_MS,

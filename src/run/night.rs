@@ -23,7 +23,7 @@ use crate::store::record::{Kind, Reason, Record, Status, Validity};
 use crate::store::results::Results;
 use crate::store::{StoreError, file, write};
 use indexmap::IndexMap;
-use isotherm_wire::session::Holder;
+use isotherm_wire::session::{GivenBack, Holder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -255,17 +255,26 @@ impl<'a> Night<'a> {
         self.check()?;
         let device = &self.campaign.devices[id];
         let session = Session::open(device, &self.holder, &self.sender)?;
+        self.given_back(id, session.welcome.given_back.clone());
         let mut part = DeviceNight { night: self, device, session };
         let result = part.everything();
         let DeviceNight { session, night, .. } = part;
         let written = night.write_report(id);
         // Whatever went wrong here, the device is given back. A run that goes on keeps the keeper: then this is refused, which is right.
-        let released = session.end().is_ok();
-        if released {
+        if let Ok(given_back) = session.end() {
+            self.given_back(id, given_back);
             self.emit(Event::DeviceReleased { device: id.to_owned() });
         }
         result?;
         Ok(written?)
+    }
+
+    /// Say what of a device's settings was given back, if anything was borrowed.
+    pub(super) fn given_back(&mut self, device: &str, given_back: GivenBack) {
+        if !given_back.is_empty() {
+            let GivenBack { restored, failed } = given_back;
+            self.emit(Event::GivenBack { device: device.to_owned(), restored, failed });
+        }
     }
 
     pub(super) fn jobs(&self) -> Vec<PlannedJob> {

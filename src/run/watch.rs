@@ -117,6 +117,7 @@ impl DeviceNight<'_, '_> {
             self.night.pause(Duration::from_secs(seconds))?;
             match Session::open(self.device, &self.night.holder, &self.night.sender) {
                 Ok(session) => {
+                    self.night.given_back(&self.device.id, session.welcome.given_back.clone());
                     self.session = session;
                     return Ok(());
                 }
@@ -137,6 +138,7 @@ pub(super) fn ended(state: RunState) -> Option<Ended> {
 
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
+        Phase::Prepare => "preparing",
         Phase::Settle => "settling",
         Phase::Warmup => "warming up",
         Phase::Measure => "measuring",

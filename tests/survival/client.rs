@@ -56,6 +56,8 @@ pub fn hello(results_id: &str) -> Request {
 pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
     let argv = ["/bin/sh", "-c", script].map(String::from).to_vec();
     let spec = RunSpec {
+        prepare: Vec::new(),
+        model: None,
         secrets: Default::default(),
         cpus: None,
         needs_bytes: None,

@@ -20,7 +20,7 @@ pub fn machine_key() -> String {
 }
 
 /// Text of a file without its trailing newline and NULs; `None` if it isn't there, isn't readable or is empty.
-fn text(root: &Path, path: &str) -> Option<String> {
+pub fn text(root: &Path, path: &str) -> Option<String> {
     let text = fs::read(root.join(path)).ok()?;
     let text = String::from_utf8_lossy(&text).trim_end_matches(['\0', '\n', ' ']).to_owned();
     (!text.is_empty()).then_some(text)

@@ -6,7 +6,9 @@ use crate::{inspect, sampler, spool, sys, task};
 use isotherm_wire::PROTOCOL_VERSION;
 use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
-use isotherm_wire::session::{Call, Engine, Failure, FromAgent, Hello, Phase, Reply, Request, RunState, SpoolEntry, Start, Welcome};
+use isotherm_wire::session::{
+    Call, Engine, Event, Failure, FromAgent, GivenBack, Hello, Phase, Reply, Request, RunState, SpoolEntry, Start, Welcome,
+};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -23,7 +25,8 @@ const FIRST_CLIENT_NS: u64 = 30_000_000_000;
 /// Pause after a connection that could not be accepted, ns: there are no descriptors left, say.
 const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 
-/// Serve clients until a controller ends the session, or nobody has come for the linger time. Then the lease is given back.
+/// Serve clients until a controller ends the session, or nobody has come for the linger time. Then what was borrowed of the device is
+/// given back, and after it the lease.
 pub fn accept_loop(keeper: &Arc<Keeper>, listener: &UnixListener, mut wakened: &File, lease: Lease) {
     let linger_ns = std::env::var("ISOTHERM_LINGER_MS").ok().and_then(|ms| ms.parse::<u64>().ok()).map_or(LINGER_NS, sys::limit_ns);
     let reply_to = loop {
@@ -55,10 +58,15 @@ pub fn accept_loop(keeper: &Arc<Keeper>, listener: &UnixListener, mut wakened: &
     };
     let _ = std::fs::remove_file(keeper.dirs.path.join(SOCKET_NAME));
     keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner).save();
+    let given_back = keeper.preparation.lock().unwrap_or_else(PoisonError::into_inner).give_back();
+    given_back.failed.iter().for_each(|what| eprintln!("not given back: {what}"));
     lease.give_back();
     if let Some((client, id)) = reply_to {
         let client = keeper.state().clients.get(&client).map(|c| c.outgoing.clone());
         if let Some(client) = client {
+            if !given_back.is_empty() {
+                client.answer(FromAgent::Event(Event::GivenBack(given_back)), None);
+            }
             client.answer(FromAgent::Reply { id, reply: Reply::Ended }, None);
             outgoing::flush(&[client]);
         }
@@ -152,6 +160,7 @@ fn welcome(keeper: &Keeper, hello: &Hello, keeper_is_new: bool) -> Reply {
         agent_sha256: keeper.facts.sha256.clone(),
         keeper_is_new,
         engine: Engine { name: name.into(), version: version.into(), revision },
+        given_back: if keeper_is_new { keeper.given_back.clone() } else { GivenBack::default() },
     })
 }
 

@@ -1,4 +1,4 @@
-//! One run from settle to its sealed result. From the spawn of the workload to its exit nothing is sent and no file is written.
+//! One run from preparation to its sealed result. From the spawn of the workload to its exit nothing is sent and no file is written.
 
 use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
@@ -6,7 +6,7 @@ use crate::contain::{self, Deadline, Ended, Keep, Launch};
 use crate::inspect::files::Stat;
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
-use crate::{dirs, inspect, sys};
+use crate::{dirs, inspect, prepare, sys};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, RunResult, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
 use isotherm_wire::task::{RunSpec, Secrets, Task, WatchedFile};
@@ -105,6 +105,7 @@ impl<'a> Run<'a> {
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
+        self.prepare()?;
         self.check_memory()?;
         fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
         self.settle()?;
@@ -131,6 +132,23 @@ impl<'a> Run<'a> {
         }
         let message = format!("CPUs {} are not there or not allowed: the device allows {}", sys::cpu_list(&absent), sys::cpu_list(&allowed));
         Err(Outcome::Unmet { message })
+    }
+
+    /// What is to be done to the device before the run. It stops for a cancel, and for a change of the machine that doesn't end.
+    fn prepare(&mut self) -> Result<(), Outcome> {
+        let mut preparation = self.keeper.preparation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !preparation.has_work(self.spec) {
+            return Ok(());
+        }
+        self.keeper.enter(&self.start.run_id, Phase::Prepare);
+        self.result.times.prepare_start_ns = Some(sys::monotonic_ns());
+        let is_cancelled = || sys::poll_readable(&[self.cancelled.as_raw_fd()], Some(0))[0];
+        let ended = preparation.before_run(&self.spec.prepare, is_cancelled, &mut self.result.prepare);
+        self.result.times.prepare_end_ns = Some(sys::monotonic_ns());
+        ended.map_err(|ended| match ended {
+            prepare::Ended::Cancelled => Outcome::Cancelled { wait_status: None },
+            prepare::Ended::Hangs(what) => Outcome::AgentError { message: what },
+        })
     }
 
     /// A model that hardly fits drives the machine into swap and takes others down with it.

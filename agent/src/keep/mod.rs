@@ -1,4 +1,4 @@
-//! The keeper: one per device and campaign session, detached. It holds lease, spool and runs, whatever happens to connections.
+//! The keeper: one per device and campaign session, detached. It holds lease, borrowed state, spool and runs, whatever happens to connections.
 //!
 //! Takes requests of its campaign's controllers, gives replies, events and sealed results; must not know what a run is for.
 
@@ -9,13 +9,14 @@ mod outgoing;
 mod quarantine;
 
 use crate::inspect::files::{self, HashCache};
+use crate::prepare::Preparation;
 use crate::sampler::{Sensors, Sources};
 use crate::spool::Spool;
 use crate::{contain, dirs, processes, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::AgentFacts;
-use isotherm_wire::session::{Call, Event, Failure, FromAgent, Holder, Phase};
+use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Holder, Phase};
 use isotherm_wire::telemetry::Snapshot;
 use outgoing::Outgoing;
 use quarantine::Quarantine;
@@ -65,6 +66,10 @@ struct Keeper {
     hashes: Mutex<HashCache>,
     /// Found when they are asked for first.
     sensors: OnceLock<Arc<Mutex<Sensors>>>,
+    /// Used by the run's thread, and by the main one when no run can begin any more.
+    preparation: Mutex<Preparation>,
+    /// Of what an earlier keeper had borrowed, when this one started.
+    given_back: GivenBack,
     state: Mutex<State>,
     /// Written to when the accept loop has to look at the state.
     wake: File,
@@ -196,11 +201,15 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     }
     let sha256 = File::open("/proc/self/exe").and_then(|exe| files::hash(&exe)).map_err(|e| other("reading our own executable", &e))?;
     let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256, target: sys::TARGET.into() };
+    let mut preparation = Preparation::open(&dirs.path);
+    let given_back = preparation.give_back();
     let listener = sys::listen_in(&dirs.path, SOCKET_NAME).map_err(|e| other("listening on the keeper's socket", &e))?;
     let (wakened, wake) = sys::pipe().map_err(|e| other("pipe", &e))?;
     let keeper = Keeper {
         hashes: Mutex::new(HashCache::open(dirs.hash_cache())),
         sensors: OnceLock::new(),
+        preparation: Mutex::new(preparation),
+        given_back,
         spool,
         dirs,
         facts,

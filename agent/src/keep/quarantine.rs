@@ -2,7 +2,7 @@
 //! ones of this boot; must not know how anything is ended.
 
 use crate::inspect::machine::boot_id;
-use crate::{processes, spool};
+use crate::{prepare, processes, spool};
 use isotherm_wire::result::Survivor;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -58,8 +58,11 @@ impl Quarantine {
         self.held = Some(held);
     }
 
-    /// Why nothing may run here; `None` once all of them are gone.
+    /// Why nothing may run here; `None` once all of them are gone, and no step of preparation is still at it.
     pub fn reason(&mut self) -> Option<String> {
+        if let Some(what) = prepare::act::unfinished(&self.dir) {
+            return Some(what);
+        }
         let held = self.held.as_mut()?;
         let boot_changed = held.boot_id.is_some() && held.boot_id != boot_id(Path::new("/"));
         held.processes.retain(|stuck| !boot_changed && processes::start_ticks(stuck.pid) == Some(stuck.started));

@@ -71,6 +71,8 @@ mod tests {
         let task = Task::Process(ProcessTask { argv: vec!["x".into()], warmup: 0, collect: vec![] });
         let env = [("PATH".to_owned(), "/opt".to_owned()), ("ISOTHERM_RUN_ID".to_owned(), "other".to_owned())].into();
         let spec = RunSpec {
+            prepare: Vec::new(),
+            model: None,
             task,
             settle_ms: 0,
             timeout_ms: 1,

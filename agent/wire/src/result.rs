@@ -1,6 +1,7 @@
 //! What a run leaves on the device's disk: sealed before anything is sent.
 
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
+use crate::task::Step;
 use crate::telemetry::{Observer, Series, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ pub struct RunResult {
     pub outcome: Outcome,
     pub times: Times,
     pub executed: Executed,
+    /// What was done to the device before the settle, in order; what the run did not come to is not in it.
+    #[serde(default)]
+    pub prepare: Vec<PrepareStep>,
     /// The measured invocation.
     pub stdout: Captured,
     pub stderr: Captured,
@@ -50,6 +54,7 @@ impl RunResult {
             outcome: Outcome::AgentError { message: "the run was not executed".into() },
             times: Times::default(),
             executed: Executed::default(),
+            prepare: Vec::new(),
             stdout: Captured::default(),
             stderr: Captured::default(),
             warmup: Vec::new(),
@@ -137,6 +142,10 @@ pub struct Times {
     pub end_unix_ns: u64,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub accepted_ns: u64,
+    #[serde(default)]
+    pub prepare_start_ns: Option<u64>,
+    #[serde(default)]
+    pub prepare_end_ns: Option<u64>,
     pub settle_start_ns: Option<u64>,
     pub settle_end_ns: Option<u64>,
     pub warmup_start_ns: Option<u64>,
@@ -148,6 +157,36 @@ pub struct Times {
     pub drained_ns: Option<u64>,
     /// Growth of BOOTTIME − MONOTONIC between acceptance and the end: time suspended.
     pub suspended_ns: u64,
+}
+
+/// One step before a run, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrepareStep {
+    pub step: Step,
+    pub outcome: StepOutcome,
+    /// Why it is not `done`, in the system's words where it has any.
+    pub reason: Option<String>,
+    /// What the step is about, read before and after it; `None` = not read.
+    pub before: Option<serde_json::Value>,
+    pub after: Option<serde_json::Value>,
+    pub duration_ns: u64,
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StepOutcome {
+    /// Done, and seen to be.
+    Done,
+    /// There was nothing to do, or it would have done harm.
+    Skipped,
+    /// The device has no such thing.
+    Unsupported,
+    /// It may not be done there.
+    Denied,
+    /// It was tried, and did not come out as it should.
+    Failed,
 }
 
 /// What was really executed.

@@ -110,6 +110,25 @@ pub struct Welcome {
     pub keeper_is_new: bool,
     /// The inference engine inside the agent.
     pub engine: Engine,
+    /// What an earlier keeper had borrowed and left, given back when this one started.
+    #[serde(default, skip_serializing_if = "GivenBack::is_empty")]
+    pub given_back: GivenBack,
+}
+
+/// What became of borrowed state: settings of a device that runs had changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenBack {
+    /// Is as it was: `governor of policy0: ondemand`.
+    pub restored: Vec<String>,
+    /// Is not, and why. What can be tried again stays noted on the device.
+    pub failed: Vec<String>,
+}
+
+impl GivenBack {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.restored.is_empty() && self.failed.is_empty()
+    }
 }
 
 /// What makes builtin inference of two agents comparable; not the agent's own version.
@@ -196,6 +215,7 @@ pub enum RunState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
+    Prepare,
     Settle,
     Warmup,
     Measure,
@@ -215,6 +235,8 @@ pub enum Event {
         bytes: u64,
         sha256: String,
     },
+    /// To who has ended the session, before it is answered: what was given back. Not said where nothing had been borrowed.
+    GivenBack(GivenBack),
     /// The run ended and its result could not be sealed (full disk, …): in words.
     SealFailed {
         run_id: String,

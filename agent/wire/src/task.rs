@@ -7,6 +7,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
     pub task: Task,
+    /// What is done to the device before the settle, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<Prepare>,
+    /// Tells one model from another, for what is prepared when it changes: sha256 of its content; `None` = a run without a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Fixed wait before the workload, ms; 0 = none.
     pub settle_ms: u64,
     /// From spawn of the workload to its exit, ms. Warm-up invocations have this limit each.
@@ -31,6 +37,104 @@ pub struct RunSpec {
     pub cwd: String,
     /// Files whose content must not change during the run; their stat is compared before and after.
     pub watched: Vec<WatchedFile>,
+}
+
+/// One thing done to a device before a run. What it borrows is given back when no run asks for it any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prepare {
+    /// Every swap area that is in use off and on again.
+    ResetSwap(When),
+    /// Write back and empty the page cache.
+    DropCaches(When),
+    /// cpufreq governor of every policy.
+    Governor(String),
+    /// Both frequency limits of every policy.
+    Frequency(Frequency),
+}
+
+impl Prepare {
+    /// Its name in results.
+    #[must_use]
+    pub fn step(&self) -> Step {
+        match self {
+            Prepare::ResetSwap(_) => Step::ResetSwap,
+            Prepare::DropCaches(_) => Step::DropCaches,
+            Prepare::Governor(_) => Step::Governor,
+            Prepare::Frequency(_) => Step::Frequency,
+        }
+    }
+
+    /// Longest time that it may reasonably take, ms: deadlines of what it does, once each.
+    #[must_use]
+    pub fn most_ms(&self) -> u64 {
+        match self {
+            Prepare::ResetSwap(_) => SWAPOFF_DEADLINE_MS + SWAPON_DEADLINE_MS,
+            Prepare::DropCaches(_) => SYNC_DEADLINE_MS + WRITE_DEADLINE_MS,
+            Prepare::Governor(_) | Prepare::Frequency(_) => WRITE_DEADLINE_MS,
+        }
+    }
+}
+
+/// Writing back what a slow SD card has outstanding takes a minute.
+pub const SYNC_DEADLINE_MS: u64 = 120_000;
+/// Gigabytes of small pages come back from an SD card at a few MB/s.
+pub const SWAPOFF_DEADLINE_MS: u64 = 600_000;
+/// It reads one page.
+pub const SWAPON_DEADLINE_MS: u64 = 60_000;
+/// One value into one file of `/proc/sys` or `/sys`; a page cache of many gigabytes is emptied by that.
+pub const WRITE_DEADLINE_MS: u64 = 60_000;
+
+/// When a step is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Before every run.
+    Each,
+    /// Before the first run that a keeper executes with a model, until it executes one with another.
+    OnModelChange,
+}
+
+/// What both frequency limits of a policy are set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Frequency {
+    /// The highest that the policy's hardware has.
+    Max,
+    /// The lowest.
+    Min,
+    Khz(u64),
+}
+
+/// Steps before a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// What an earlier run had borrowed and this one doesn't ask for is set back.
+    GiveBack,
+    /// Swap areas in use off and on again.
+    ResetSwap,
+    /// `sync`, then the page cache is emptied.
+    DropCaches,
+    /// The governor of every cpufreq policy.
+    Governor,
+    /// The frequency limits of every cpufreq policy.
+    Frequency,
+}
+
+impl Step {
+    /// As it is serialized.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::GiveBack => "give_back",
+            Step::ResetSwap => "reset_swap",
+            Step::DropCaches => "drop_caches",
+            Step::Governor => "governor",
+            Step::Frequency => "frequency",
+        }
+    }
 }
 
 /// name → value; never shown.
