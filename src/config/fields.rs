@@ -182,6 +182,11 @@ impl<'a> Slot<'a> {
         self.quantity("a size", "4Gi", units::size, out)
     }
 
+    /// kHz.
+    pub fn frequency(self, out: &mut Diagnostics) -> Option<u64> {
+        self.quantity("a frequency", "1500MHz", units::frequency, out)
+    }
+
     pub fn duration(self, out: &mut Diagnostics) -> Option<Duration> {
         self.quantity("a duration", "10s", units::duration, out)
     }

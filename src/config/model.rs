@@ -316,6 +316,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Fixed wait before each run.
     pub settle: Duration,
+    /// What is done to the device before that.
+    pub prepare: Preparation,
     /// Telemetry rate, Hz; more than 0, at most 100.
     pub sample_hz: f64,
     pub order: Order,
@@ -329,6 +331,61 @@ pub struct Settings {
     pub cooldown: Duration,
     /// Which points a failed one makes needless.
     pub dominance: Option<Dominance>,
+}
+
+/// Steps before the settle, in the order in which they are done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Preparation {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_swap: Option<When>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop_caches: Option<When>,
+    /// Of every cpufreq policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// What both limits of every cpufreq policy are set to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<Frequency>,
+}
+
+/// `reset_swap=each governor=performance frequency=1500000kHz`; empty where nothing is asked for.
+impl fmt::Display for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Preparation { reset_swap, drop_caches, governor, frequency } = self;
+        let often = |name: &str, when: &Option<When>| {
+            let word = match when.as_ref()? {
+                When::OnModelChange => "on_model_change",
+                When::Each => "each",
+            };
+            Some(format!("{name}={word}"))
+        };
+        let frequency = frequency.map(|frequency| match frequency {
+            Frequency::Max => "frequency=max".to_owned(),
+            Frequency::Min => "frequency=min".to_owned(),
+            Frequency::Khz(khz) => format!("frequency={khz}kHz"),
+        });
+        let steps =
+            [often("reset_swap", reset_swap), often("drop_caches", drop_caches), governor.as_ref().map(|g| format!("governor={g}")), frequency];
+        f.write_str(&steps.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// How often a step is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    OnModelChange,
+    Each,
+}
+
+/// A clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Frequency {
+    /// The highest or lowest that the hardware of each policy has.
+    Max,
+    Min,
+    Khz(u64),
 }
 
 /// After a failure for one of these reasons, points with a larger value of the axis are skipped.
@@ -354,6 +411,7 @@ impl Settings {
             repetitions: 4,
             timeout: Duration::from_secs(3600),
             settle: Duration::from_secs(10),
+            prepare: Preparation::default(),
             sample_hz: 10.0,
             order: Order::Interleaved,
             warmup: if backend == "builtin" { 10 } else { 1 },

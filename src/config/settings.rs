@@ -3,7 +3,7 @@
 use super::{
     diagnose::Diagnostics,
     fields::{Fields, Slot, not_yet},
-    model::{Dominance, FatalReason, MOST_REPETITIONS, Order, Settings},
+    model::{Dominance, FatalReason, Frequency, MOST_REPETITIONS, Order, Preparation, Settings, When},
     shape, vocabulary,
     yaml::Kind,
 };
@@ -31,8 +31,9 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
                 }
             }
             "prepare" => {
-                let inner = slot.fields(&vocabulary::PREPARE, "prepare: { settle: 10s }", out);
-                if let Some(settle) = inner.and_then(|inner| inner.get("settle")) {
+                let Some(inner) = slot.fields(&vocabulary::PREPARE, "prepare: { settle: 10s }", out) else { continue };
+                prepare(&mut settings.prepare, &inner, out);
+                if let Some(settle) = inner.get("settle") {
                     if matches!(settle.node.kind, Kind::Map(_)) {
                         not_yet(settle.key, "`prepare.settle` as a map", "write a fixed wait: `settle: 10s`", out);
                         if let Some(key) = vocabulary::PREPARE.key("settle") {
@@ -66,6 +67,34 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
 fn set<T>(setting: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *setting = value;
+    }
+}
+
+fn prepare(settings: &mut Preparation, fields: &Fields<'_>, out: &mut Diagnostics) {
+    let often = [("on_model_change", Some(When::OnModelChange)), ("each", Some(When::Each)), ("off", None)];
+    if let Some(slot) = fields.get("reset_swap") {
+        set(&mut settings.reset_swap, slot.choice(&often, &[], out));
+    }
+    if let Some(slot) = fields.get("drop_caches") {
+        set(&mut settings.drop_caches, slot.choice(&often, &[], out));
+    }
+    if let Some(slot) = fields.get("governor") {
+        let name = slot.some_text(out).filter(|name| {
+            let is_name = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            if !is_name {
+                slot.refuse(format!("`{name}` is no governor's name"), "write one that `isotherm probe` names, like `governor: performance`", out);
+            }
+            is_name
+        });
+        set(&mut settings.governor, name.map(Some));
+    }
+    if let Some(slot) = fields.get("frequency") {
+        let word = slot.node.scalar().and_then(|scalar| match scalar.text.as_str() {
+            "max" => Some(Frequency::Max),
+            "min" => Some(Frequency::Min),
+            _ => None,
+        });
+        set(&mut settings.frequency, word.or_else(|| slot.frequency(out).map(Frequency::Khz)).map(Some));
     }
 }
 

@@ -83,6 +83,27 @@ pub fn percent(text: &str) -> Result<f64, NoQuantity> {
     Ok(number / 100.0)
 }
 
+/// `1500MHz`, `1.5GHz`, `600000kHz`: kHz.
+///
+/// # Errors
+/// No unit, another unit, no number, zero or less, no whole number of kHz.
+pub fn frequency(text: &str) -> Result<u64, NoQuantity> {
+    const FORMS: &str = "a frequency is written like `1500MHz` or `1.5GHz`";
+    let factor = if text.ends_with("GHz") {
+        1e6
+    } else if text.ends_with("MHz") {
+        1e3
+    } else {
+        1.0
+    };
+    let khz = with_unit(text, &["MHz", "GHz", "kHz"], FORMS)? * factor;
+    // Nearly: 2.4 × 10⁶ is no whole number in binary.
+    if !(1.0..=1e9).contains(&khz) || (khz - khz.round()).abs() > 1e-6 {
+        return Err(NoQuantity { reason: "no whole number of kHz that a clock could have".to_owned(), hint: FORMS.to_owned() });
+    }
+    Ok(khz.round() as u64)
+}
+
 /// `512Ki`, `64Mi`, `4Gi`, `1Ti` in powers of 1024; `64M`, `4G` in powers of 1000: bytes.
 ///
 /// # Errors
@@ -252,6 +273,10 @@ mod tests {
         }
         for text in ["", "%", "3", "-1%", "3 %"] {
             assert!(percent(text).is_err(), "{text}");
+        }
+        assert_eq!([frequency("1500MHz"), frequency("2.4GHz"), frequency("600000kHz")], [Ok(1_500_000), Ok(2_400_000), Ok(600_000)]);
+        for text in ["", "MHz", "1500", "1.5THz", "0MHz", "-1GHz", "1.0005kHz", "9999GHz"] {
+            assert!(frequency(text).is_err(), "{text}");
         }
         for text in ["", "Gi", "4gb", "1.5Gi", "-1Gi", "99999999999Ti"] {
             assert!(size(text).is_err(), "{text}");

@@ -35,7 +35,12 @@ static ORDERS: [Word; 3] = [
 static BETTER: [Word; 2] = [word("lower", ""), word("higher", "")];
 static TAKES: [Word; 3] = [word("first", "the first match"), word("last", "the last match"), word("all", "every match is a sample")];
 static POWER: [Word; 5] = [word("off", ""), word("auto", ""), word("split", ""), word("together", ""), word("only", "")];
-static PER_MODEL: [Word; 3] = [word("on_model_change", ""), word("each", ""), word("off", "")];
+static PER_MODEL: [Word; 3] = [
+    word("on_model_change", "before the first run of a model, until a run of another one comes"),
+    word("each", "before every run"),
+    word("off", "never"),
+];
+static FREQUENCIES: [Word; 2] = [word("max", "the highest that the hardware has"), word("min", "the lowest")];
 static ON_TIMEOUT: [Word; 3] = [word("flag", ""), word("fail", ""), word("skip", "")];
 static WINDOW_MODES: [Word; 2] = [word("auto", ""), word("fixed", "")];
 static DOMINANCE_ON: [Word; 3] = [word("oom", ""), word("memory_thrash", ""), word("timeout", "")];
@@ -46,6 +51,8 @@ static STOP: [Word; 2] = [word("stop", ""), word("flag", "")];
 const SHA256: Shape = Shape::Form("SHA-256", "[0-9a-fA-F]{64}");
 const DIRECTORY: Shape = Shape::Form("text", "(~/|/)[A-Za-z0-9._/+-]*");
 const CPUS: Shape = Shape::Form("text", "all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*");
+const GOVERNOR: Shape = Shape::Form("text", "[a-z_]+");
+const FREQUENCY: Shape = Shape::Form("frequency", "[0-9]+(\\.[0-9]+)?(GHz|MHz|kHz)");
 const SOURCE: Shape = Shape::Form("text", "stdout|stdout_last_line|stderr|file:.+");
 const POINTER: Shape = Shape::Form("text", "(/.*)?");
 
@@ -333,10 +340,10 @@ pub static PREPARE: Level = level(
     &[
         key("settle", Shape::DurationOr(&SETTLE), "Fixed wait before each run; as a map: until the device is back in its baseline state")
             .default("10s"),
-        key("reset_swap", Shape::Choice(&PER_MODEL), "Empty the swap").default("off").later(),
-        key("drop_caches", Shape::Choice(&PER_MODEL), "Empty the page cache").default("off").later(),
-        key("governor", Shape::Text, "Of every CPU, given back afterwards").later(),
-        key("frequency", Shape::Text, "Of every CPU, given back afterwards").later(),
+        key("reset_swap", Shape::Choice(&PER_MODEL), "Swap areas that are in use off and on again, where memory allows it").default("off"),
+        key("drop_caches", Shape::Choice(&PER_MODEL), "`sync`, then empty the page cache").default("off"),
+        key("governor", GOVERNOR, "cpufreq governor of every CPU, such as `performance`. Given back afterwards"),
+        key("frequency", Shape::WordOr(&FREQUENCIES, &FREQUENCY), "Both frequency limits of every CPU. Given back afterwards"),
     ],
 );
 

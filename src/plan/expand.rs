@@ -344,6 +344,8 @@ fn distinguish(points: &mut [Point]) {
         offer("block.warmup".into(), number(|s| s.warmup));
         offer("block.rounds".into(), number(|s| s.rounds));
         offer("block.iterations".into(), number(|s| s.iterations));
+        let prepare = |&i: &usize| AxisValue::Text(points[i].settings.prepare.to_string());
+        offer("block.prepare".into(), group.iter().map(prepare).collect());
         let argv = |&i: &usize| match &points[i].work {
             Work::Builtin { .. } | Work::Later => AxisValue::Text(String::new()),
             Work::Command(work) => AxisValue::Text(work.argv.join(" ")),

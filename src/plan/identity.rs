@@ -5,7 +5,7 @@
 
 use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
-use crate::config::model::{AxisValue, Model, Settings};
+use crate::config::model::{AxisValue, Model, Preparation, Settings};
 use crate::digest::sha256_hex;
 use crate::store::record::Identity;
 use isotherm_wire::inspect::{FileAnswer, Machine};
@@ -51,8 +51,13 @@ pub fn spec(point: &Point) -> Value {
     put("env", json!(env));
 
     // Mutable: time-out, repetitions and order say how often, how long and when, never what.
-    let Settings { repetitions: _, timeout: _, order: _, settle, sample_hz, warmup, rounds, iterations, cooldown, dominance: _ } = settings.as_ref();
+    let Settings { repetitions: _, timeout: _, order: _, settle, prepare, sample_hz, warmup, rounds, iterations, cooldown, dominance: _ } =
+        settings.as_ref();
     put("settle_ms", json!(settle.as_millis() as u64));
+    // Asked for or not at all: what a point had before there were steps stays its identity.
+    if *prepare != Preparation::default() {
+        put("prepare", json!(prepare));
+    }
     put("sample_hz", json!(sample_hz));
     put("warmup", json!(warmup));
     match work {

@@ -190,6 +190,36 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "see what took the device down: its power supply, its temperature, or memory that this point needs and it doesn't have",
         }
+        PrepareDenied {
+            code: "prepare_denied",
+            words: "prepare_denied",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The device was not put into the state that the campaign asks for, because the agent may not",
+            when: "A step of `prepare` has the outcome `denied`",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "run the agent as root, or let its user do just that with the lines of docs/protocol.md in `/etc/sudoers.d/isotherm`",
+        }
+        PrepareFailed {
+            code: "prepare_failed",
+            words: "prepare_failed",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The device was not put into the state that the campaign asks for, or not back into the one before",
+            when: "A step of `prepare` has the outcome `failed`",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "the message says what failed; `isotherm restore` tries again to give back what was borrowed",
+        }
+        PrepareUnsupported {
+            code: "prepare_unsupported",
+            words: "prepare_unsupported",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "The campaign asks for a state that this device doesn't have",
+            when: "A step of `prepare` has the outcome `unsupported`",
+            headline: Headline::Untouched,
+            hint: "leave the step out for this device; `isotherm probe` says what it can do",
+        }
         LeftProcesses {
             code: "left_processes",
             words: "left_processes",

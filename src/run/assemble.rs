@@ -8,13 +8,14 @@ use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
 use crate::plan::identity::point_identity;
 use crate::registry::Code;
+use crate::store;
 use crate::store::record::{
     BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Read,
     Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload, is_run_id,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::inspect::{FileFact, Machine};
-use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, RunResult};
+use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, PrepareStep, RunResult, StepOutcome};
 use isotherm_wire::telemetry::Series;
 use serde_json::Value;
 use sha2::Sha256;
@@ -93,7 +94,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         executed: reading.executed,
         backend: BackendBlock { name: manifest.point.backend, version: reading.version, executed: Some(executed), files },
         workload: Workload { model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
-        prepare: Vec::new(),
+        prepare: result.prepare.into_iter().map(prepared).collect(),
         settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
         context: Context {
             state: context::state(&result),
@@ -264,6 +265,18 @@ fn issues_of(result: &RunResult) -> Vec<Issue> {
     if suspended_ms > MOST_SUSPENDED_MS {
         issues.push(Issue::new(Code::Suspended, format!("the machine was suspended for {suspended_ms:.0} ms during the run")));
     }
+    let kinds = [
+        (StepOutcome::Unsupported, Code::PrepareUnsupported),
+        (StepOutcome::Denied, Code::PrepareDenied),
+        (StepOutcome::Failed, Code::PrepareFailed),
+    ];
+    for (outcome, code) in kinds {
+        let steps = result.prepare.iter().filter(|step| step.outcome == outcome);
+        let told: Vec<String> = steps.map(|step| format!("{}: {}", step.step.name(), step.reason.as_deref().unwrap_or("?"))).collect();
+        if !told.is_empty() {
+            issues.push(Issue::new(code, told.join("; ")));
+        }
+    }
     for survivor in &result.containment.survivors {
         let place = survivor.wchan.as_deref().unwrap_or("?");
         issues
@@ -319,6 +332,7 @@ fn time(result: &RunResult, reading: &Reading) -> Time {
     Time {
         start_utc: Some(utc(times.start_unix_ns)),
         end_utc: Some(utc(times.end_unix_ns)),
+        prepare_ms: ms(times.prepare_start_ns, times.prepare_end_ns),
         settle_ms: ms(times.settle_start_ns, times.settle_end_ns),
         load_ms: reading.load_ms,
         warmup_ms: reading.warmup_ms.or_else(|| ms(times.warmup_start_ns, times.warmup_end_ns)),
@@ -348,6 +362,11 @@ fn during(series: &Series, spawn: Option<u64>, exit: Option<u64>) -> BTreeMap<St
         Some((isotherm_wire::telemetry::key(&column.metric, column.subject.as_deref()), summary))
     };
     series.columns.iter().filter_map(summary).collect()
+}
+
+fn prepared(step: PrepareStep) -> store::record::PrepareStep {
+    let PrepareStep { step, outcome, reason, before, after, duration_ns } = step;
+    store::record::PrepareStep { step, outcome, reason, before, after, duration_ms: duration_ns as f64 / 1e6 }
 }
 
 fn stream(captured: Captured) -> RawStream {

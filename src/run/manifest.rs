@@ -1,13 +1,13 @@
 //! The manifest: what a controller sends with a task, so that any controller can make the record from the spooled result alone.
 
 use crate::backend::{self, ParseSpec};
-use crate::config::model::Secret;
+use crate::config::model::{Frequency, Preparation, Secret, When};
 use crate::config::safe_name;
 use crate::plan::files::{self, Answers};
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
 use indexmap::IndexMap;
-use isotherm_wire::task::{RunSpec, Task, WatchedFile};
+use isotherm_wire::task::{self, Prepare, RunSpec, Task, WatchedFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -125,8 +125,8 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
     watched.dedup();
     RunSpec {
         task: backend::task(point, model_path.as_deref()),
-        prepare: Vec::new(),
-        model: None,
+        prepare: steps(&point.settings.prepare),
+        model: manifest.model.as_ref().map(|model| model.sha256.clone().unwrap_or_else(|| model.path.clone())),
         settle_ms: manifest.settle_ms,
         timeout_ms: point.settings.timeout.as_millis() as u64,
         grace_ms: GRACE_MS,
@@ -140,6 +140,27 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
     }
 }
 
+/// Always in this order: each leaves what the next one starts from.
+fn steps(asked_for: &Preparation) -> Vec<Prepare> {
+    let Preparation { reset_swap, drop_caches, governor, frequency } = asked_for;
+    let when = |when: &When| match when {
+        When::OnModelChange => task::When::OnModelChange,
+        When::Each => task::When::Each,
+    };
+    let frequency = frequency.map(|frequency| match frequency {
+        Frequency::Max => task::Frequency::Max,
+        Frequency::Min => task::Frequency::Min,
+        Frequency::Khz(khz) => task::Frequency::Khz(khz),
+    });
+    let steps = [
+        reset_swap.as_ref().map(when).map(Prepare::ResetSwap),
+        drop_caches.as_ref().map(when).map(Prepare::DropCaches),
+        governor.clone().map(Prepare::Governor),
+        frequency.map(Prepare::Frequency),
+    ];
+    steps.into_iter().flatten().collect()
+}
+
 /// Longest time that a run may take on the device before its controller asks again, ms.
 #[must_use]
 pub fn deadline_ms(spec: &RunSpec) -> u64 {
@@ -147,5 +168,6 @@ pub fn deadline_ms(spec: &RunSpec) -> u64 {
         Task::Process(task) => u64::from(task.warmup) + 1,
         Task::Infer(_) => 1,
     };
-    spec.settle_ms + (spec.timeout_ms + spec.grace_ms + 10_000) * invocations + 30_000
+    let prepare_ms: u64 = spec.prepare.iter().map(Prepare::most_ms).sum();
+    prepare_ms + spec.settle_ms + (spec.timeout_ms + spec.grace_ms + 10_000) * invocations + 30_000
 }

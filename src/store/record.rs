@@ -8,8 +8,8 @@ use crate::config::model::{AxisValue, Better};
 use indexmap::IndexMap;
 use isotherm_wire::{
     inspect::{FileFact, Machine},
-    result::{Blob, Containment, Executed, Usage},
-    task::TensorFact,
+    result::{Blob, Containment, Executed, StepOutcome, Usage},
+    task::{Step, TensorFact},
     telemetry::{Observer, Series, Snapshot},
 };
 use schemars::JsonSchema;
@@ -154,6 +154,9 @@ pub struct Time {
     pub start_utc: Option<String>,
     /// Likewise.
     pub end_utc: Option<String>,
+    /// Steps before the settle; `None` where there was nothing to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare_ms: Option<f64>,
     /// The wait before the run.
     pub settle_ms: Option<f64>,
     /// Loading the model, where the tool tells; inside of `measure_ms`.
@@ -278,13 +281,16 @@ pub struct OutputDigest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrepareStep {
-    /// Its name.
-    pub step: String,
-    /// `done`, `skipped`, `unsupported`, `denied` or `failed`.
-    pub outcome: String,
-    /// What was found.
+    /// Which.
+    pub step: Step,
+    /// What came of it.
+    pub outcome: StepOutcome,
+    /// Why it is not `done`, in the system's words where it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was found: bytes of swap and page cache, or governor, limits and clock of every cpufreq policy in kHz; `None` = not read.
     pub before: Option<Value>,
-    /// What was left.
+    /// Likewise, what was left.
     pub after: Option<Value>,
     /// How long it took.
     pub duration_ms: f64,

@@ -318,17 +318,22 @@ fn points_that_differ_only_in_a_variable_or_a_setting_are_told_apart_and_stay() 
     let bench = Bench::new();
     let block = |extra: &str| format!("  - {{ devices: here, backend: command, argv: [./bench.sh], {extra} }}\n");
     let text = format!(
-        "devices: {{ here: {{ local: {{}} }} }}\ndefaults: {{ repetitions: 2, warmup: 0, prepare: {{ settle: 0ms }} }}\nmatrix:\n{}{}{}",
+        "devices: {{ here: {{ local: {{}} }} }}\ndefaults: {{ repetitions: 2, warmup: 0, prepare: {{ settle: 0ms }} }}\nmatrix:\n{}{}{}{}",
         block("env: { A: '1' }"),
         block("env: { A: '2' }"),
         block("env: { A: '1' }, warmup: 1"),
+        // One that no device has, so that none is changed.
+        block("env: { A: '1' }, prepare: { governor: imaginary }"),
     );
     bench.lab.write("c.yaml", text);
     bench.script("bench.sh", "exit 0");
     bench.run(&[]).expect(0);
     let again = bench.run(&[]).expect(0);
-    assert!(again.stderr().contains("nothing to do: 6 jobs"), "{}", again.stderr());
+    assert!(again.stderr().contains("nothing to do: 8 jobs"), "{}", again.stderr());
     assert!(bench.superseded().is_empty());
     let report = bench.look(&["report"]).expect(0).stdout();
-    assert!(report.contains("env.A") && report.contains("block.warmup") && !report.contains("mixed_identity"), "{report}");
+    assert!(
+        report.contains("env.A") && report.contains("block.warmup") && report.contains("governor=imaginary") && !report.contains("mixed_identity"),
+        "{report}"
+    );
 }
