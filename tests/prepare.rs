@@ -11,5 +11,7 @@ mod board;
 mod deaths;
 #[path = "prepare/nights.rs"]
 mod nights;
+#[path = "prepare/restore.rs"]
+mod restore;
 #[path = "prepare/swap.rs"]
 mod swap;

@@ -1,7 +1,7 @@
-//! `isotherm collect` and `isotherm cancel`.
+//! `isotherm collect`, `isotherm cancel` and `isotherm restore`.
 
 use super::words::{count, plain, program, shell_word};
-use super::{CancelArgs, CollectArgs, campaign, complain, draft, exit, print, probe};
+use super::{CancelArgs, CollectArgs, RestoreArgs, campaign, complain, draft, exit, print, probe};
 use crate::config::model::Device;
 use crate::device::DeviceError;
 use crate::report;
@@ -76,6 +76,41 @@ pub fn cancel(args: &CancelArgs) -> u8 {
         }
         Err(error) => refused(&error),
     }
+}
+
+pub fn restore(args: &RestoreArgs) -> u8 {
+    let (device, dir) = match &args.file {
+        None => (probe::this_machine(), None),
+        Some(file) => {
+            let campaign = match draft(file, &[]) {
+                Ok(draft) => draft.campaign,
+                Err(code) => return code,
+            };
+            let dir = args.place.results.join(&campaign.name);
+            match one_device(campaign.devices.into_values().collect(), args.device.as_deref()) {
+                Ok(device) => (device, Some(dir)),
+                Err(code) => return code,
+            }
+        }
+    };
+    let given_back = match run::restore(&device, dir.as_deref(), &run::controller()) {
+        Ok(given_back) => given_back,
+        Err(CollectError::Device(error @ DeviceError::Refused { .. })) if error.is_in_use() => {
+            let named = "`isotherm restore FILE`, with the file of that campaign, ends its keeper if its controller is gone";
+            let running = "wait until the run has ended, or end it: `isotherm cancel FILE`";
+            complain(&error.to_string(), Some(if args.file.is_none() { named } else { running }));
+            return exit::NO_DEVICE;
+        }
+        Err(error) => return refused(&error),
+    };
+    if given_back.is_empty() {
+        say!("nothing is borrowed of `{}`", device.id);
+    }
+    for what in &given_back.failed {
+        complain(&format!("not given back: {}", plain(what)), None);
+    }
+    let code = print(&given_back.restored.iter().map(|what| format!("{}\n", plain(what))).collect::<String>());
+    if code == exit::OK && !given_back.failed.is_empty() { exit::NOT_ALL } else { code }
 }
 
 /// The one that is named, or the only one there is.

@@ -140,6 +140,16 @@ Examples:
   isotherm cancel configs/smoke.yaml
   isotherm cancel configs/smoke.yaml --device here")]
     Cancel(CancelArgs),
+    /// Set back what campaigns have borrowed of a device: governor, frequency limits, swap areas
+    #[command(after_help = "\
+A campaign gives back by itself what it has borrowed, ten minutes after its controller died at the latest; what a machine's loss of \
+power or a killed keeper left is given back by the next session. This is for who will not wait for either. With a campaign file it \
+ends the keeper of a campaign whose controller is gone, unless a run is executing.
+
+Examples:
+  isotherm restore
+  isotherm restore configs/pi-overnight.yaml --device pi5")]
+    Restore(RestoreArgs),
     /// Find out what this machine, or a campaign's devices, can measure, and why they can't measure the rest
     #[command(after_help = "\
 Examples:
@@ -352,6 +362,17 @@ struct CancelArgs {
 }
 
 #[derive(Args)]
+struct RestoreArgs {
+    /// A campaign that has the device; this machine without one
+    file: Option<PathBuf>,
+    /// Which of its devices
+    #[arg(long, value_name = "ID", requires = "file")]
+    device: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Args)]
 struct DirArgs {
     /// Results directory of one campaign
     dir: PathBuf,
@@ -418,6 +439,7 @@ pub fn main() -> ExitCode {
         Command::Reference { page } => print(&page.markdown()),
         Command::Collect(args) => collect::collect(&args),
         Command::Cancel(args) => collect::cancel(&args),
+        Command::Restore(args) => collect::restore(&args),
         Command::Probe(args) => probe::probe(&args),
         Command::Init(args) => init::init(&args),
     });

@@ -91,6 +91,9 @@ impl Progress {
                 for what in failed {
                     self.talk(&format!("  {device}  ! not given back: {}", plain(what)));
                 }
+                if !failed.is_empty() {
+                    self.talk(&format!("  hint: {} restore tries again", program()));
+                }
             }
             Event::Stopping { how } => self.talk(&format!("  {how}")),
             Event::Warning { message } => self.talk(&format!("warning: {}", plain(message))),

@@ -48,6 +48,12 @@ impl DeviceError {
         matches!(self, DeviceError::Refused { failure, .. } if matches!(**failure, Failure::UnknownRun { .. }))
     }
 
+    /// Another campaign holds it, or it is executing a run.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, DeviceError::Refused { failure, .. } if matches!(**failure, Failure::LeaseHeld(_) | Failure::Busy { .. }))
+    }
+
     /// An action for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

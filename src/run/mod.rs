@@ -11,6 +11,7 @@ mod night;
 mod paths;
 mod reparse;
 mod reread;
+mod restore;
 pub mod selection;
 pub mod signals;
 mod watch;
@@ -21,6 +22,7 @@ pub use filter::{Filter, FilterError};
 pub use night::{controller, run, stored_reports};
 pub use reparse::{ReadAnew, ReparseError, Reparsed, reparse};
 pub use reread::Change;
+pub use restore::restore;
 pub use selection::Options;
 
 use crate::device::DeviceError;
