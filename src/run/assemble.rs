@@ -59,6 +59,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let mut machine = result.machine.clone();
     machine.hostname = pseudonym(salt, &machine.hostname);
     let reached = result.times.settle_end_ns.is_some();
+    let state = context::state(&result);
     Record {
         schema_version: SCHEMA_VERSION,
         ids: Ids {
@@ -97,7 +98,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         prepare: result.prepare.into_iter().map(prepared).collect(),
         settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
         context: Context {
-            state: context::state(&result),
+            state,
             during: during(&result.samples, result.times.spawn_ns, result.times.exit_ns),
             before: Some(result.before),
             after: Some(result.after),

@@ -4,7 +4,7 @@ use crate::lab::{Lab, Ran, eventually};
 use crate::stranger::{TEXT, is_harmless};
 use isotherm::digest::sha256_hex;
 use isotherm_wire::codec::{read_frame, write_bytes, write_message};
-use isotherm_wire::session::{Call, Engine, Event, FromAgent, Reply, Request, RunState, SpoolEntry, Welcome};
+use isotherm_wire::session::{Call, Engine, Event, FromAgent, GivenBack, Reply, Request, RunState, SpoolEntry, Welcome};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -65,6 +65,7 @@ impl Device {
                 agent_sha256: "0".into(),
                 keeper_is_new: true,
                 engine: Engine { name: "rten".into(), version: "0".into(), revision: 0 },
+                given_back: GivenBack::default(),
             })),
             Request::List => self.listed(self.sealed(total, sha256_hex(&self.result)), self.manifest.clone()),
             Request::Collect { .. } => return vec![chunk(0, total, total), Said::Bytes(self.result.clone())],
