@@ -24,7 +24,6 @@ while [ ! -e gate.$1 ]; do sleep 0.01; done
 
 pub struct Board {
     pub lab: Lab,
-    user: User,
 }
 
 impl Board {
@@ -34,7 +33,7 @@ impl Board {
             eprintln!("skipped: a cpufreq laid over /sys (only root may mount)");
             return None;
         }
-        let board = Board { lab: Lab::of(user), user };
+        let board = Board { lab: Lab::of(user) };
         board.lab.write("sys/devices/system/cpu/cpufreq/.keep", "");
         for (policy, governor, max) in [("policy0", "ondemand", "1500000"), ("policy4", "powersave", "2400000")] {
             for (file, value) in [
@@ -75,16 +74,8 @@ impl Board {
 
     /// `isotherm ARGS` on the board, not started yet.
     pub fn command(&self, args: &[&str]) -> Command {
-        let isotherm = self.lab.isotherm(args);
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", MOUNTS]).arg(self.lab.path(""));
-        if self.user == User::Ordinary {
-            command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
-        }
-        command.arg(isotherm.get_program()).args(isotherm.get_args());
-        command.current_dir(self.lab.path("")).env_clear().envs(isotherm.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.stdin(Stdio::null());
-        command
+        let lab = self.lab.path("").display().to_string();
+        self.lab.isotherm_inside(&["unshare", "-m", "sh", "-c", MOUNTS, &lab], args)
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {

@@ -112,3 +112,23 @@ fn a_cancel_in_a_step_is_heard_when_the_step_has_ended_and_everything_is_given_b
     assert!(step["reason"].as_str().is_none_or(|why| why.contains("did not shrink")), "{step}");
     board.is_as_it_was();
 }
+
+#[test]
+fn whoever_dies_while_the_device_is_prepared_every_job_gets_one_record_and_the_board_back() {
+    const SERVE: &str = " serve --nonce ";
+    const CONTROLLER: &str = "isotherm run";
+    for victims in [&[CONTROLLER][..], &[SERVE], &[KEEPER], &[CONTROLLER, SERVE, KEEPER]] {
+        let Some(Hung { board, mut controller }) = hung() else { return };
+        board.kill(&victims.iter().flat_map(|text| board.lab.pids_of(text)).collect::<Vec<_>>());
+        // From now on somebody reads the pipe, whoever writes to it.
+        let _reader = File::options().read(true).write(true).open(board.lab.path("drop_caches")).unwrap();
+        board.open(&[1]);
+        // Whether it goes on, and to which end, is its own affair.
+        eventually("the controller has ended", || controller.try_wait().unwrap());
+        eventually("the step has ended", || board.lab.pids_of(DROPPING).is_empty().then_some(()));
+        board.run(&["run", "c.yaml"]).expect(0);
+        let jobs: Vec<_> = board.records().iter().map(|r| (r["ids"]["point"]["axes"]["job"].clone(), r["status"].clone())).collect();
+        assert_eq!(jobs, [(0.into(), "ok".into()), (1.into(), "ok".into())], "{victims:?}");
+        board.is_as_it_was();
+    }
+}
