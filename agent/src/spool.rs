@@ -5,6 +5,7 @@
 
 use crate::inspect::machine::boot_id;
 use crate::{capture, sys};
+use isotherm_wire::format::{Format, Unread};
 use isotherm_wire::result::RunResult;
 use isotherm_wire::session::Start;
 use serde::{Deserialize, Serialize};
@@ -13,8 +14,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Version of `run.json`.
-const SPOOL_VERSION: u32 = 1;
+/// Versions of `run.json`.
+const RUN: Format = Format::new("spool_version", &[]);
 
 /// Space set aside for a result before its run starts, bytes: both ends of both streams in base64, and samples of hours.
 const RESERVED_BYTES: u64 = 8 << 20;
@@ -42,7 +43,9 @@ impl RunFile {
 /// A run in the spool.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    pub run: RunFile,
+    pub run_id: String,
+    /// Where another version noted it, or it is damaged, why it can't be read; it is left alone then.
+    pub run: Result<RunFile, Unread>,
     /// Length and sha256 of the sealed result.
     pub sealed: Option<(u64, String)>,
 }
@@ -70,7 +73,7 @@ impl Spool {
             _ => {}
         }
         let run = RunFile {
-            spool_version: SPOOL_VERSION,
+            spool_version: RUN.version(),
             run_id: start.run_id.clone(),
             task_sha256: task_sha256(start),
             boot_id: boot_id(Path::new("/")),
@@ -98,12 +101,11 @@ impl Spool {
     pub fn entries(&self) -> io::Result<Vec<Entry>> {
         let dirs = fs::read_dir(&self.dir)?.flatten();
         let mut entries: Vec<Entry> = dirs.filter_map(|dir| self.entry(dir.file_name().to_str()?)).collect();
-        entries.sort_by(|a, b| a.run.run_id.cmp(&b.run.run_id));
+        entries.sort_by(|a, b| a.run_id.cmp(&b.run_id));
         Ok(entries)
     }
 
     /// Remove what has no `run.json`: it never started. For a keeper that has just come, when nobody is about to begin a run.
-    /// One that can't be understood stays: another version wrote it, and knows what it is.
     pub fn drop_unstarted(&self) -> io::Result<()> {
         for dir in fs::read_dir(&self.dir)?.flatten() {
             if !dir.path().join("run.json").exists() {
@@ -115,15 +117,15 @@ impl Spool {
 
     pub fn entry(&self, run_id: &str) -> Option<Entry> {
         let dir = self.dir_of(run_id)?;
-        let run = serde_json::from_slice(&fs::read(dir.join("run.json")).ok()?).ok()?;
-        Some(Entry { sealed: sealed(&dir), run })
+        let run = RUN.read(&fs::read(dir.join("run.json")).ok()?);
+        Some(Entry { run_id: run_id.to_owned(), run, sealed: sealed(&dir) })
     }
 
     /// Bytes of a sealed result from `offset`; fewer than `most` at its end.
     pub fn read(&self, entry: &Entry, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let (_, sha256) = entry.sealed.as_ref().ok_or_else(missing)?;
-        let file = File::open(self.dir_of(&entry.run.run_id).ok_or_else(missing)?.join(result_name(sha256)))?;
+        let file = File::open(self.dir_of(&entry.run_id).ok_or_else(missing)?.join(result_name(sha256)))?;
         let mut chunk = vec![0; most];
         let mut have = 0;
         while have < most {
@@ -214,6 +216,18 @@ mod tests {
         assert_eq!(spool.read(&entry, 6, 100).unwrap(), b"6789");
         spool.forget("0192-aa").unwrap();
         assert!(spool.entries().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_run_that_a_newer_keeper_has_noted_is_there_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path().into());
+        let own = dir.path().join("0192-aa");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("run.json"), r#"{"spool_version": 2, "id": "0192-aa"}"#).unwrap();
+        spool.drop_unstarted().unwrap();
+        let [entry] = &spool.entries().unwrap()[..] else { panic!() };
+        assert_eq!((entry.run_id.as_str(), entry.run.as_ref().unwrap_err()), ("0192-aa", &Unread::Newer { found: 2, reads: 1 }));
     }
 
     #[test]

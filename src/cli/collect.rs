@@ -136,7 +136,7 @@ fn refused(error: &CollectError) -> u8 {
             (Some("wait until that campaign has ended; a running one collects its own results".to_owned()).or_else(|| e.hint()), exit::NO_DEVICE)
         }
         CollectError::Device(e) => (e.hint(), exit::NO_DEVICE),
-        CollectError::Store(e @ StoreError::NotResults { .. }) => (e.hint(), exit::USAGE),
+        CollectError::Store(e @ (StoreError::NotResults { .. } | StoreError::Newer { .. })) => (e.hint(), exit::USAGE),
         CollectError::Store(e @ StoreError::Locked { .. }) => (e.hint(), exit::NO_DEVICE),
         CollectError::Store(e) => (e.hint(), exit::INTERNAL),
     };

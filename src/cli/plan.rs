@@ -8,6 +8,7 @@ use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity};
 use crate::report;
 use crate::run::{Filter, Options};
 use crate::store::index::{self, Scan};
+use crate::store::{StoreError, formats};
 use indexmap::IndexMap;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
@@ -64,9 +65,9 @@ fn offline(args: &PlanArgs, campaign: &Campaign, can_ask: bool) -> Result<String
         exit::USAGE
     })?;
     let scan = if dir.is_dir() {
-        index::scan(&dir).map_err(|e| {
+        formats::none_is_newer(&dir).and_then(|()| index::scan(&dir)).map_err(|e| {
             complain(&e.to_string(), e.hint().as_deref());
-            exit::INTERNAL
+            if matches!(e, StoreError::Newer { .. }) { exit::USAGE } else { exit::INTERNAL }
         })?
     } else {
         Scan::default()

@@ -37,7 +37,7 @@ fn refused(error: &ReparseError) -> u8 {
     };
     complain(&error.to_string(), hint.as_deref());
     match error {
-        ReparseError::Plan(_) | ReparseError::Store(StoreError::NotResults { .. }) => exit::USAGE,
+        ReparseError::Plan(_) | ReparseError::Store(StoreError::NotResults { .. } | StoreError::Newer { .. }) => exit::USAGE,
         ReparseError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
         ReparseError::Store(_) => exit::INTERNAL,
     }

@@ -12,7 +12,8 @@ use std::path::Path;
 /// Everything that a report is made from.
 fn input(dir: &Path) -> Result<ReportInput, StoreError> {
     let id = results::read_id(dir)?;
-    let AllRecords { records, mut broken } = index::read_all(dir)?;
+    let AllRecords { records, mut broken, newer } = index::read_all(dir)?;
+    broken.extend(newer.into_iter().map(named));
     let plan = plan_file::read(dir).unwrap_or_else(|why| {
         broken.push(why);
         None
@@ -22,7 +23,7 @@ fn input(dir: &Path) -> Result<ReportInput, StoreError> {
 
 fn refused(error: &StoreError) -> u8 {
     complain(&error.to_string(), error.hint().as_deref());
-    if matches!(error, StoreError::NotResults { .. }) { exit::USAGE } else { exit::INTERNAL }
+    if matches!(error, StoreError::NotResults { .. } | StoreError::Newer { .. }) { exit::USAGE } else { exit::INTERNAL }
 }
 
 /// Columns of the terminal; `None` = not a terminal, don't fold.
@@ -63,49 +64,63 @@ pub fn status(args: &DirArgs) -> u8 {
 pub fn verify(args: &DirArgs) -> u8 {
     match verified(&args.dir) {
         Err(e) => refused(&e),
-        Ok((checked, broken)) => {
+        Ok(Verified { checked, damaged, newer }) => {
             let code = if args.json {
-                let broken: Vec<_> = broken.iter().map(|b| json!({"path": b.path, "why": b.why})).collect();
-                print(&report::line(&json!({"checked": checked, "damaged": broken})))
+                let list = |files: &[Broken]| files.iter().map(|b| json!({"path": b.path, "why": b.why})).collect::<Vec<_>>();
+                print(&report::line(&json!({"checked": checked, "damaged": list(&damaged), "newer": list(&newer)})))
             } else {
                 let mut text = String::new();
-                for Broken { path, why } in &broken {
-                    text += &format!("damaged  {}: {}\n", words::plain(path), words::plain(why));
+                for (what, files) in [("damaged", &damaged), ("newer  ", &newer)] {
+                    for Broken { path, why } in files {
+                        text += &format!("{what}  {}: {}\n", words::plain(path), words::plain(why));
+                    }
                 }
-                text += &format!("{} checked: {} whole, {} damaged\n", words::count(checked, "file"), checked - broken.len(), broken.len());
+                let unread = if newer.is_empty() { String::new() } else { format!(", {} of a newer isotherm", newer.len()) };
+                let whole = checked - damaged.len() - newer.len();
+                text += &format!("{} checked: {whole} whole, {} damaged{unread}\n", words::count(checked, "file"), damaged.len());
                 print(&text)
             };
-            if code == exit::OK && !broken.is_empty() { exit::NOT_ALL } else { code }
+            if code == exit::OK && !(damaged.is_empty() && newer.is_empty()) { exit::NOT_ALL } else { code }
         }
     }
 }
 
-/// Every record and sidecar by its hash, the superseded ones too: number of files looked at, and which are damaged.
-fn verified(dir: &Path) -> Result<(usize, Vec<Broken>), StoreError> {
+fn named((path, newer): (String, StoreError)) -> Broken {
+    Broken { path, why: newer.reason() }
+}
+
+struct Verified {
+    checked: usize,
+    damaged: Vec<Broken>,
+    newer: Vec<Broken>,
+}
+
+/// Every record and sidecar by its hash, the superseded ones too.
+fn verified(dir: &Path) -> Result<Verified, StoreError> {
     results::read_id(dir)?;
-    let AllRecords { mut records, mut broken } = index::read_all(dir)?;
+    let mut all = index::read_all(dir)?;
     for entry in fs::read_dir(dir.join(SUPERSEDED)).into_iter().flatten().flatten() {
         let name = format!("{SUPERSEDED}/{}", entry.file_name().to_string_lossy());
         // What was already damaged when it was replaced is kept under that name.
         if name.ends_with(".json") && !name.contains("/damaged.") {
-            match index::read_record(&entry.path()) {
-                Ok(record) => records.push((name, record)),
-                Err(why) => broken.push(Broken { path: name, why }),
-            }
+            all.read(name, &entry.path());
         }
     }
-    let mut checked = records.len() + broken.len();
+    let AllRecords { records, broken: mut damaged, newer } = all;
+    let mut newer: Vec<Broken> = newer.into_iter().map(named).collect();
+    let mut checked = records.len() + damaged.len() + newer.len();
     for (path, record) in &records {
         let parent = Path::new(path).parent().unwrap_or(Path::new(""));
         for sidecar in sidecar::of(record) {
             checked += 1;
             if let Err(why) = sidecar::read(&dir.join(parent), sidecar) {
-                broken.push(Broken { path: path.clone(), why });
+                damaged.push(Broken { path: path.clone(), why });
             }
         }
     }
-    broken.sort();
-    Ok((checked, broken))
+    damaged.sort();
+    newer.sort();
+    Ok(Verified { checked, damaged, newer })
 }
 
 pub fn schema(of: SchemaOf) -> u8 {

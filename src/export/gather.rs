@@ -5,7 +5,7 @@ use crate::store::index::{self, AllRecords, DEVICES, SUPERSEDED};
 use crate::store::plan_file::{self, StoredPlan};
 use crate::store::record::Record;
 use crate::store::results::Results;
-use crate::store::{Broken, StoreError, file, journal, sidecar};
+use crate::store::{Broken, StoreError, file, formats, journal, sidecar};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,7 +42,10 @@ impl Gathered {
     /// A directory or a file that can't be read; a damaged record is in `broken`.
     pub fn of(results: &Results) -> Result<Gathered, StoreError> {
         let dir = &results.dir;
-        let AllRecords { records, broken } = index::read_all(dir)?;
+        let AllRecords { records, broken, mut newer } = index::read_all(dir)?;
+        if let Some((_, newer)) = newer.pop() {
+            return Err(newer);
+        }
         let mut all = Gathered { records, broken, ..Gathered::default() };
         all.superseded(dir);
         for (path, record) in &all.records {
@@ -107,9 +110,9 @@ impl Gathered {
         for entry in fs::read_dir(dir.join(DEVICES)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(device) = name.strip_suffix(".json").filter(|name| !name.starts_with('.')) else { continue };
-            match file::read(&entry.path()).map_err(|e| e.to_string()).and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string())) {
-                Ok(report) => self.reports.push((device.to_owned(), report)),
-                Err(why) => self.broken.push(Broken { path: format!("{DEVICES}/{name}"), why }),
+            match formats::read(formats::REPORT, &entry.path()) {
+                Ok(report) => self.reports.extend(report.map(|report| (device.to_owned(), report))),
+                Err(e) => self.broken.push(Broken { path: format!("{DEVICES}/{name}"), why: e.reason() }),
             }
         }
         self.reports.sort_by(|a, b| a.0.cmp(&b.0));

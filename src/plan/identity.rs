@@ -7,6 +7,7 @@ use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
 use crate::config::model::{AxisValue, Model, Preparation, Settings};
 use crate::digest::sha256_hex;
+use crate::store::formats;
 use crate::store::record::Identity;
 use isotherm_wire::inspect::{FileAnswer, Machine};
 use isotherm_wire::session::Engine;
@@ -30,7 +31,7 @@ pub struct DeviceReport {
     pub files: Answers,
 }
 
-pub const REPORT_VERSION: u32 = 1;
+pub const REPORT_VERSION: u32 = formats::REPORT.version();
 
 /// What the campaign file alone says about a point.
 #[must_use]

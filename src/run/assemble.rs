@@ -14,8 +14,9 @@ use crate::store::record::{
     Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload, is_run_id,
 };
 use hmac::{Hmac, KeyInit, Mac};
+use isotherm_wire::format::Unread;
 use isotherm_wire::inspect::{FileFact, Machine};
-use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, PrepareStep, RunResult, StepOutcome};
+use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, PrepareStep, RESULT, RunResult, StepOutcome};
 use isotherm_wire::telemetry::Series;
 use serde_json::Value;
 use sha2::Sha256;
@@ -28,11 +29,11 @@ const MOST_SUSPENDED_MS: f64 = 50.0;
 /// The sealed result of a run, as it came from a device.
 ///
 /// # Errors
-/// In words: of another shape, or of another run than this one. The run's id becomes the name of a file.
-pub fn result(sealed: &[u8], run_id: &str) -> Result<RunResult, String> {
-    let result: RunResult = serde_json::from_slice(sealed).map_err(|e| e.to_string())?;
+/// [`Unread`]; of another run than this one, too. The run's id becomes the name of a file.
+pub fn result(sealed: &[u8], run_id: &str) -> Result<RunResult, Unread> {
+    let result: RunResult = RESULT.read(sealed)?;
     if result.run_id != run_id || !is_run_id(run_id) {
-        return Err(format!("it is of run {:?}", result.run_id));
+        return Err(Unread::Shape(format!("it is of run {:?}", result.run_id)));
     }
     Ok(result)
 }

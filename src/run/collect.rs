@@ -77,10 +77,10 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
     // results_id → its directory here, locked, with what is in it.
     let mut places: BTreeMap<String, (Results, Scan)> = BTreeMap::new();
     for SpoolEntry { run_id, state, manifest } in session.list()? {
-        let manifest = match Manifest::of(manifest) {
+        let manifest = match Manifest::of(manifest, &state) {
             Ok(manifest) => manifest,
             Err(why) => {
-                collected.left.push((format!("run {run_id}"), format!("of another version of isotherm, or damaged: {why}")));
+                collected.left.push((format!("run {run_id}"), why));
                 continue;
             }
         };
@@ -100,7 +100,7 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
         let result = match assemble::result(&result, &run_id) {
             Ok(result) => result,
             Err(why) => {
-                collected.left.push((told, format!("its result isn't understood: {why}")));
+                collected.left.push((told, format!("its result can't be read: {why}")));
                 continue;
             }
         };

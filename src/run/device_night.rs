@@ -19,8 +19,9 @@ use crate::store::issue::Issue;
 use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
 use crate::store::write::Valid;
 use indexmap::IndexMap;
+use isotherm_wire::format::Unread;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
-use isotherm_wire::session::{RunState, Start};
+use isotherm_wire::session::{RunState, SpoolEntry, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +42,9 @@ impl DeviceNight<'_, '_> {
     pub(super) fn everything(&mut self) -> Result<(), Stop> {
         self.inspect()?;
         if !self.night.options.dry_run {
-            self.collect_spool()?;
+            for message in self.collect_spool()? {
+                self.night.emit(Event::Warning { message });
+            }
             self.read_again()?;
         }
         let jobs = self.jobs();
@@ -194,19 +197,15 @@ impl DeviceNight<'_, '_> {
         Ok(())
     }
 
-    /// What an earlier controller left: sealed results are collected, a running job is waited for.
-    fn collect_spool(&mut self) -> Result<(), Stop> {
+    /// What an earlier controller left: sealed results are collected, a running job is waited for. What stays there, in words.
+    pub(super) fn collect_spool(&mut self) -> Result<Vec<String>, Stop> {
+        let mut stays = Vec::new();
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
-        for entry in self.asking(Session::list)? {
-            let run_id = entry.run_id;
-            let manifest = match Manifest::of(entry.manifest) {
+        for SpoolEntry { run_id, state, manifest } in self.asking(Session::list)? {
+            let manifest = match Manifest::of(manifest, &state) {
                 Ok(manifest) => manifest,
-                Err(e) => {
-                    let message = format!(
-                        "run {run_id} on device `{}` was started by another version of isotherm, or is damaged, and stays there: {e}",
-                        self.device.id
-                    );
-                    self.night.emit(Event::Warning { message });
+                Err(why) => {
+                    stays.push(format!("run {run_id} stays on device `{}`: {why}", self.device.id));
                     continue;
                 }
             };
@@ -215,7 +214,7 @@ impl DeviceNight<'_, '_> {
                 continue;
             }
             let (label, repetition) = (manifest.label.clone(), manifest.repetition);
-            let (bytes, sha256) = match entry.state {
+            let (bytes, sha256) = match state {
                 RunState::Sealed { bytes, sha256 } => (bytes, sha256),
                 RunState::Running { .. } => {
                     self.night.emit(Event::Attached { run_id: run_id.clone(), label: label.clone(), repetition });
@@ -248,10 +247,9 @@ impl DeviceNight<'_, '_> {
         for (campaign, n) in others {
             let device = &self.device.id;
             let results = if n == 1 { "result" } else { "results" };
-            let message = format!("device `{device}` keeps {n} {results} of campaign `{campaign}` until a `run` of that campaign collects them");
-            self.night.emit(Event::Warning { message });
+            stays.push(format!("device `{device}` keeps {n} {results} of campaign `{campaign}` until a `run` of that campaign collects them"));
         }
-        Ok(())
+        Ok(stays)
     }
 
     /// Wait for a run; should we leave before it ends, the summary says so.
@@ -384,11 +382,10 @@ impl DeviceNight<'_, '_> {
 
     /// Move away what the record of a new run replaces; it may have taken the place of one of these already.
     fn supersede(&mut self, job: &PlannedJob, run_id: &str) -> Result<(), Stop> {
-        let new = self.night.scan.entries.iter().find(|e| e.run_id == run_id);
-        let displaces_nothing = new.is_some_and(Entry::is_earlier_attempt);
-        let new = new.map(|e| e.path.clone());
-        self.night.summary.failed_reruns += usize::from(displaces_nothing && job.state.is_answered());
-        let outdated: Vec<String> = job.outdated.iter().filter(|path| Some(*path) != new.as_ref()).cloned().collect();
+        // One whose result stays on its device, because it can't be read here, replaces nothing.
+        let Some(new) = self.night.scan.entries.iter().find(|e| e.run_id == run_id) else { return Ok(()) };
+        self.night.summary.failed_reruns += usize::from(new.is_earlier_attempt() && job.state.is_answered());
+        let outdated: Vec<String> = job.outdated.iter().filter(|path| **path != new.path).cloned().collect();
         Ok(self.night.supersede(&outdated)?)
     }
 
@@ -415,8 +412,15 @@ impl DeviceNight<'_, '_> {
         let (label, device) = (manifest.label.clone(), self.device.id.clone());
         if !self.night.scan.entries.iter().any(|e| e.run_id == run_id) {
             let result = self.asking(|session| session.collect(run_id, bytes, sha256))?;
-            let damaged = |why| DeviceError::Damaged { device, reason: format!("result of run {run_id}: {why}") };
-            let result = assemble::result(&result, run_id).map_err(damaged)?;
+            let result = match assemble::result(&result, run_id) {
+                Ok(result) => result,
+                Err(newer @ Unread::Newer { .. }) => {
+                    let message = format!("the result of run {run_id} stays on device `{device}`: {newer}");
+                    self.night.emit(Event::Warning { message });
+                    return Ok(());
+                }
+                Err(Unread::Shape(why)) => return Err(DeviceError::Damaged { device, reason: format!("result of run {run_id}: {why}") }.into()),
+            };
             let ran = assemble::files(&result, &manifest);
             let digest = reparse::earlier_digest(&self.night.scan.entries, &manifest, &ran);
             self.learn_libraries(ran, &manifest.base);

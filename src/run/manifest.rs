@@ -7,12 +7,15 @@ use crate::plan::files::{self, Answers};
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
 use indexmap::IndexMap;
+use isotherm_wire::format::Format;
+use isotherm_wire::session::RunState;
 use isotherm_wire::task::{self, Prepare, RunSpec, Task, WatchedFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-pub const MANIFEST_VERSION: u32 = 1;
+/// Versions of the manifest, which lies in a spool until any controller makes the record.
+const MANIFEST: Format = Format::new("manifest_version", &[]);
 /// From TERM to KILL when a workload has to be ended, ms.
 const GRACE_MS: u64 = 5000;
 /// Share of the available memory that a model's file may have; what else a tool needs is not known.
@@ -46,12 +49,17 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Of a spool. It comes from a disk that others may have written to: what becomes a path has the form of one.
+    /// Of a run in a spool, of which its keeper says `state`. It comes from a disk that others may have written to: what becomes a path
+    /// has the form of one.
     ///
     /// # Errors
-    /// In words: of another shape, or a name that is none.
-    pub fn of(value: Value) -> Result<Manifest, String> {
-        let manifest: Manifest = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    /// In words: of another version or shape, or a name that is none. Such a run stays where it is.
+    pub fn of(manifest: Value, state: &RunState) -> Result<Manifest, String> {
+        let manifest: Manifest = match (manifest, state) {
+            // The keeper itself couldn't read it.
+            (Value::Null, RunState::Lost { reason, .. }) => return Err(reason.clone()),
+            (manifest, _) => MANIFEST.upgrade(manifest).map_err(|why| format!("its manifest can't be read: {why}"))?,
+        };
         let slug = &manifest.point.slug;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._=-".contains(c);
         let slug_fits = !slug.is_empty() && !slug.starts_with('.') && slug.chars().all(plain);
@@ -87,7 +95,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         }
     });
     Some(Manifest {
-        manifest_version: MANIFEST_VERSION,
+        manifest_version: MANIFEST.version(),
         results_id: night.results_id.clone(),
         campaign: night.campaign.clone(),
         campaign_sha256: night.campaign_sha256.clone(),

@@ -13,7 +13,7 @@ use crate::device::{DeviceError, Happening, Session, has_local_agent};
 use crate::digest;
 use crate::plan::dominance::Dominators;
 use crate::plan::expand::{self, job_key};
-use crate::plan::identity::{self, DeviceReport, Identified, REPORT_VERSION};
+use crate::plan::identity::{self, DeviceReport, Identified};
 use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, diff};
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
@@ -21,7 +21,7 @@ use crate::store::journal::Journal;
 use crate::store::plan_file::{PLAN_FILE, PLAN_VERSION, StoredPlan, StoredPoint};
 use crate::store::record::{Kind, Reason, Record, Status, Validity};
 use crate::store::results::Results;
-use crate::store::{StoreError, file, write};
+use crate::store::{StoreError, formats, write};
 use indexmap::IndexMap;
 use isotherm_wire::session::{GivenBack, Holder};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,9 +65,10 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     let (sender, happenings) = channel();
     let attentive = Arc::new(AtomicBool::new(false));
     signals::listen(sender.clone(), Arc::clone(&attentive)).map_err(|source| RunError::Io { what: "listen to signals", source })?;
+    // Before anything is written: a record of a newer isotherm ends it here.
+    let scan = index::scan(&results.dir)?;
     let journal = Journal::open(&results.dir)?;
     durable::write(&results.dir.join("campaign.yaml"), campaign.source.as_bytes(), Existing::Replace)?;
-    let scan = index::scan(&results.dir)?;
     for (n, (_, text)) in campaign.used.iter().enumerate() {
         durable::write(&results.dir.join(format!("campaign.used.{}.yaml", n + 1)), text.as_bytes(), Existing::Replace)?;
     }
@@ -118,9 +119,8 @@ pub fn controller() -> String {
 #[must_use]
 pub fn stored_reports(results: &Path, campaign: &Campaign) -> BTreeMap<String, DeviceReport> {
     let read = |id: &String| {
-        let bytes = file::read(&results.join(index::DEVICES).join(format!("{id}.json"))).ok()?;
-        let report: DeviceReport = serde_json::from_slice(&bytes).ok()?;
-        (report.report_version == REPORT_VERSION).then(|| (id.clone(), report))
+        let report = formats::read(formats::REPORT, &results.join(index::DEVICES).join(format!("{id}.json"))).ok()??;
+        Some((id.clone(), report))
     };
     campaign.devices.keys().filter_map(read).collect()
 }

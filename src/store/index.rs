@@ -4,16 +4,20 @@
 
 use super::Broken;
 use super::durable::{self, Existing};
-use super::record::{Kind, PointIds, RanRole, Reason, Record, Status, Validity};
-use super::{StoreError, file, io_error, seal};
+use super::record::{Kind, PointIds, RanRole, Reason, Record, SCHEMA_VERSION, Status, Validity};
+use super::seal::{self, SealError};
+use super::{StoreError, file, formats, io_error};
 use crate::digest;
+use isotherm_wire::format::Unread;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const INDEX_VERSION: u32 = 2;
+/// Raised with the record's: a line of a newer isotherm is not to be trusted in place of a record that can't be read here. One of
+/// another version costs a read of its record.
+const INDEX_VERSION: u32 = 1 + SCHEMA_VERSION;
 const INDEX_FILE: &str = "index.ndjson";
 /// Directory of records that no longer answer a job.
 pub const SUPERSEDED: &str = "superseded";
@@ -93,7 +97,8 @@ impl Scan {
 /// Look at every record below `dir`, without `superseded/`.
 ///
 /// # Errors
-/// [`StoreError::Io`] for a directory that can't be read; a bad record is in `broken`.
+/// [`StoreError::Io`] for a directory that can't be read, `Newer` for a record that may answer a job and can't be read here; a bad one is
+/// in `broken`.
 pub fn scan(dir: &Path) -> Result<Scan, StoreError> {
     let mut known: HashMap<String, Entry> = read_index(dir).into_iter().map(|e| (e.path.clone(), e)).collect();
     let mut scan = Scan::default();
@@ -111,9 +116,10 @@ pub fn scan(dir: &Path) -> Result<Scan, StoreError> {
             continue;
         }
         scan.read += 1;
-        match file::read(&path).map_err(|e| e.to_string()).and_then(|bytes| Ok((seal::open(&bytes).map_err(|e| e.to_string())?, bytes))) {
+        match read(&path) {
             Ok((record, bytes)) => scan.entries.push(entry(&record, name, &meta, &bytes)),
-            Err(why) => scan.broken.push(Broken { path: name, why }),
+            Err(newer @ StoreError::Newer { .. }) => return Err(newer),
+            Err(why) => scan.broken.push(Broken { path: name, why: why.reason() }),
         }
     }
     scan.gone = known.into_values().collect();
@@ -202,11 +208,24 @@ pub fn write_index<'a>(dir: &Path, entries: impl Iterator<Item = &'a Entry>) -> 
     durable::write(&path, &bytes, Existing::Replace)
 }
 
-/// Records with their paths relative to the results directory, and files that are none.
+/// Records with their paths relative to the results directory, and files that can't be read as such.
 #[derive(Debug, Default)]
 pub struct AllRecords {
     pub records: Vec<(String, Record)>,
     pub broken: Vec<Broken>,
+    /// Whole as far as their seal says, and of a newer isotherm.
+    pub newer: Vec<(String, StoreError)>,
+}
+
+impl AllRecords {
+    /// Read one more file.
+    pub fn read(&mut self, name: String, path: &Path) {
+        match read(path) {
+            Ok((record, _)) => self.records.push((name, record)),
+            Err(newer @ StoreError::Newer { .. }) => self.newer.push((name, newer)),
+            Err(why) => self.broken.push(Broken { path: name, why: why.reason() }),
+        }
+    }
 }
 
 /// All records with their paths, and the files that are none: for report and verify. Reads and checks every one.
@@ -220,10 +239,7 @@ pub fn read_all(dir: &Path) -> Result<AllRecords, StoreError> {
     let mut all = AllRecords::default();
     for path in files {
         let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
-        match read_record(&path) {
-            Ok(record) => all.records.push((name, record)),
-            Err(why) => all.broken.push(Broken { path: name, why }),
-        }
+        all.read(name, &path);
     }
     Ok(all)
 }
@@ -233,6 +249,15 @@ pub fn read_all(dir: &Path) -> Result<AllRecords, StoreError> {
 /// # Errors
 /// Not readable, no seal, another shape.
 pub fn read_record(path: &Path) -> Result<Record, String> {
-    let bytes = file::read(path).map_err(|e| e.to_string())?;
-    seal::open(&bytes).map_err(|e| e.to_string())
+    read(path).map(|(record, _)| record).map_err(|e| e.reason())
+}
+
+/// A record, and the bytes of its file.
+fn read(path: &Path) -> Result<(Record, Vec<u8>), StoreError> {
+    let bytes = file::read(path).map_err(io_error("read", path))?;
+    match seal::open(&bytes) {
+        Ok(record) => Ok((record, bytes)),
+        Err(SealError::Unread(newer @ Unread::Newer { .. })) => Err(formats::unread(path)(newer)),
+        Err(why) => Err(StoreError::Damaged { path: path.to_owned(), reason: why.to_string() }),
+    }
 }

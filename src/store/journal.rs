@@ -1,14 +1,17 @@
 //! The journal: events as they happen, one JSON line each. A help to people, never authority.
 
+use super::formats::{self, JOURNAL};
 use super::{StoreError, durable, file, io_error};
 use crate::clock;
+use isotherm_wire::format::Unread;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-const JOURNAL_VERSION: u32 = 1;
+/// Its name in a results directory.
+pub const JOURNAL_FILE: &str = "journal.ndjson";
 
 /// The journal of a results directory, open for appending.
 pub struct Journal {
@@ -22,7 +25,7 @@ impl Journal {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn open(dir: &Path) -> Result<Journal, StoreError> {
-        let path = dir.join("journal.ndjson");
+        let path = dir.join(JOURNAL_FILE);
         let mut file = file::open(&path, File::options().read(true).write(true).create(true).truncate(false)).map_err(io_error("open", &path))?;
         let bytes = file::content(&file).map_err(io_error("read", &path))?;
         let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
@@ -46,7 +49,7 @@ impl Journal {
     /// [`StoreError::Io`].
     pub fn append(&mut self, event: &impl Serialize) -> Result<(), StoreError> {
         let at = clock::utc_millis();
-        let mut line = json!({"journal_version": JOURNAL_VERSION, "at": at});
+        let mut line = json!({"journal_version": JOURNAL.version(), "at": at});
         if let (Value::Object(line), Ok(Value::Object(event))) = (&mut line, serde_json::to_value(event)) {
             line.extend(event);
         }
@@ -54,12 +57,12 @@ impl Journal {
     }
 }
 
-/// Events of a journal with the numbers of the lines that are none; a torn last line is not counted.
+/// Events of a journal, each in the current version, with the numbers of the lines that are none; a torn last line is not counted.
 ///
 /// # Errors
-/// [`StoreError::Io`], but not for a journal that isn't there.
+/// [`StoreError::Io`], but not for a journal that isn't there; `Newer`.
 pub fn read(dir: &Path) -> Result<(Vec<Value>, Vec<usize>), StoreError> {
-    let path = dir.join("journal.ndjson");
+    let path = dir.join(JOURNAL_FILE);
     let text = match file::read(&path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
@@ -68,9 +71,10 @@ pub fn read(dir: &Path) -> Result<(Vec<Value>, Vec<usize>), StoreError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let (mut events, mut bad) = (Vec::new(), Vec::new());
     for (i, line) in whole.lines().enumerate() {
-        match serde_json::from_str(line) {
+        match JOURNAL.read(line.as_bytes()) {
             Ok(event) => events.push(event),
-            Err(_) => bad.push(i + 1),
+            Err(newer @ Unread::Newer { .. }) => return Err(formats::unread(&path)(newer)),
+            Err(Unread::Shape(_)) => bad.push(i + 1),
         }
     }
     Ok((events, bad))
@@ -98,7 +102,8 @@ mod tests {
     #[test]
     fn a_bad_middle_line_is_named_and_stops_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("journal.ndjson"), "{\"event\":\"a\"}\nrubbish\n{\"event\":\"b\"}\n").unwrap();
+        fs::write(dir.path().join("journal.ndjson"), "{\"journal_version\":1,\"event\":\"a\"}\nrubbish\n{\"journal_version\":1,\"event\":\"b\"}\n")
+            .unwrap();
         let (events, bad) = read(dir.path()).unwrap();
         assert_eq!((events.len(), bad), (2, vec![2]));
     }

@@ -2,6 +2,7 @@
 
 pub mod durable;
 pub mod file;
+pub mod formats;
 pub mod index;
 pub mod issue;
 pub mod journal;
@@ -15,6 +16,7 @@ pub mod seal;
 pub mod sidecar;
 pub mod write;
 
+use isotherm_wire::format::Unread;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -33,11 +35,24 @@ pub enum StoreError {
     PublicCopy { path: PathBuf },
     #[error("{path} was deleted, moved or replaced while it was written to")]
     Gone { path: PathBuf },
+    #[error("{path} was written by a newer isotherm (version {found}, this one reads up to {reads})")]
+    Newer { path: PathBuf, found: u64, reads: u32 },
     #[error("{path} is damaged: {reason}")]
     Damaged { path: PathBuf, reason: String },
 }
 
 impl StoreError {
+    /// What is wrong with a file, without its name.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            StoreError::Io { source, .. } => source.to_string(),
+            StoreError::Newer { found, reads, .. } => Unread::Newer { found: *found, reads: *reads }.to_string(),
+            StoreError::Damaged { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// An action for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -61,6 +76,7 @@ impl StoreError {
             StoreError::Gone { .. } => Some(
                 "put it back and run again to go on; without it, `isotherm collect --into DIR` fetches what waits on a device, and `run` measures the rest".into(),
             ),
+            StoreError::Newer { .. } => Some("use a newer isotherm here, or name another place with `--results DIR`; nothing was changed".into()),
             StoreError::Damaged { path, .. } => Some(format!("put back a copy of {}, or move the directory away to begin anew", path.display())),
             StoreError::Io { .. } => None,
         }
@@ -72,7 +88,7 @@ pub(crate) fn io_error<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(st
     move |source| StoreError::Io { what, path: path.to_owned(), source }
 }
 
-/// A file that could not be taken for a record.
+/// A file of a results directory that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Broken {
     /// Relative to the results directory.

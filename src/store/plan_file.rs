@@ -1,13 +1,13 @@
 //! `plan.json`: the plan of the last `run`, so that holes and orphans can be seen without the campaign file.
 
 use super::record::{Kind, PointIds};
-use super::{Broken, file};
+use super::{Broken, formats};
 use crate::config::model::MOST_REPETITIONS;
-use serde::{Deserialize, Serialize};
-use std::io::ErrorKind;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::path::Path;
 
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = formats::PLAN.version();
 /// Its name in a results directory.
 pub const PLAN_FILE: &str = "plan.json";
 
@@ -29,6 +29,7 @@ pub struct StoredPoint {
     pub swept: Vec<String>,
     pub kind: Kind,
     /// Repetitions 0 … n−1 are planned.
+    #[serde(deserialize_with = "repetitions")]
     pub repetitions: u32,
     /// As of the last contact with the device; `None` before it.
     pub point_identity: Option<String>,
@@ -37,25 +38,15 @@ pub struct StoredPoint {
 /// The plan of a results directory; `None` where there is none.
 ///
 /// # Errors
-/// Why the file is no plan.
+/// Why the file can't be read as a plan.
 pub fn read(dir: &Path) -> Result<Option<StoredPlan>, Broken> {
-    match file::read(&dir.join(PLAN_FILE)) {
-        Ok(bytes) => parse(&bytes).map(Some),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e.to_string()),
-    }
-    .map_err(|why| Broken { path: PLAN_FILE.into(), why })
+    formats::read(formats::PLAN, &dir.join(PLAN_FILE)).map_err(|e| Broken { path: PLAN_FILE.into(), why: e.reason() })
 }
 
-/// # Errors
-/// In words: of another version or shape, or with more runs of a point than any campaign can ask for.
-pub fn parse(bytes: &[u8]) -> Result<StoredPlan, String> {
-    let plan: StoredPlan = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    if plan.plan_version != PLAN_VERSION {
-        return Err(format!("its version is {}, this isotherm reads {PLAN_VERSION}", plan.plan_version));
-    }
-    match plan.points.iter().map(|point| point.repetitions).max() {
-        Some(most) if most > MOST_REPETITIONS => Err(format!("it has {most} repetitions of a point, a campaign at most {MOST_REPETITIONS}")),
-        _ => Ok(plan),
+/// No more runs of a point than a campaign can ask for: there is a row or a mark for each of them.
+fn repetitions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        n if n > MOST_REPETITIONS => Err(D::Error::custom(format!("it has {n} repetitions of a point, a campaign at most {MOST_REPETITIONS}"))),
+        n => Ok(n),
     }
 }

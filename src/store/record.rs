@@ -4,6 +4,7 @@ pub use super::issue::{Issue, Severity};
 pub use super::outcome::{Kind, Reason, Status, Validity};
 pub use super::provenance::{ExportNote, Exported, ParseSpec, Read, ReadAgain, Replaced};
 
+use super::formats;
 use crate::config::model::{AxisValue, Better};
 use indexmap::IndexMap;
 use isotherm_wire::{
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Version of this layout. Older ones are migrated explicitly, newer ones refused by name.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Version of this layout.
+pub const SCHEMA_VERSION: u32 = formats::RECORD.version();
 
 /// One run, whatever happened to it. The file's last key, `seal`, is not part of this type: writing adds it, reading checks it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,7 @@ use super::durable::{self, Existing};
 use super::index::Entry;
 use super::record::{ExportNote, Record};
 use super::write::{self, Valid};
-use super::{StoreError, file, io_error};
+use super::{StoreError, file, formats, io_error};
 use crate::clock;
 use crate::config::model::Campaign;
 use rustix::fs::{FlockOperation, flock};
@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 
 pub const ID_FILE: &str = ".isotherm-id";
 const LOCK_FILE: &str = ".lock";
-const ID_VERSION: u32 = 1;
 /// In place of a campaign file that nobody has named; no file has this name.
 const NO_FILE: &str = "(collected)";
 
@@ -41,7 +40,7 @@ impl ResultsId {
     /// Of a directory that has none yet, with a salt of its own.
     fn new(results_id: String, campaign: &str, campaign_file: String) -> ResultsId {
         let salt = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-        ResultsId { id_version: ID_VERSION, results_id, salt, campaign: campaign.to_owned(), campaign_file, exported: None }
+        ResultsId { id_version: formats::ID.version(), results_id, salt, campaign: campaign.to_owned(), campaign_file, exported: None }
     }
 }
 
@@ -156,14 +155,12 @@ impl Results {
 /// `NotResults` where there is no id file.
 pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
     let path = dir.join(ID_FILE);
-    let bytes = match file::read(&path) {
-        Ok(bytes) => bytes,
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
-            return Err(StoreError::NotResults { path: dir.to_owned() });
+    match formats::read(formats::ID, &path) {
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotADirectory => {
+            Err(StoreError::NotResults { path: dir.to_owned() })
         }
-        Err(e) => return Err(io_error("read", &path)(e)),
-    };
-    serde_json::from_slice(&bytes).map_err(|e| StoreError::Damaged { path, reason: e.to_string() })
+        id => id?.ok_or_else(|| StoreError::NotResults { path: dir.to_owned() }),
+    }
 }
 
 /// Directories listed in a hint.
@@ -212,6 +209,7 @@ fn lock(dir: &Path, doing: &str) -> Result<(File, String), StoreError> {
         }
         Err(e) => return Err(io_error("lock", &path)(e.into())),
     }
+    formats::none_is_newer(dir)?;
     let before = file::content(&file).map_err(io_error("read", &path))?;
     let since = clock::utc_seconds();
     let write = |file: &mut File| -> std::io::Result<()> {

@@ -2,9 +2,11 @@
 //!
 //! It proves integrity, not origin: whoever can edit a record can seal it again.
 
-use super::record::{Record, SCHEMA_VERSION, is_run_id};
+use super::formats;
+use super::record::{Record, is_run_id};
 use crate::digest::sha256_hex;
-use serde::Deserialize;
+use isotherm_wire::format::{Format, Unread};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 const BEFORE: &[u8] = b"\"seal\":\"";
@@ -18,10 +20,16 @@ pub enum SealError {
     NoSeal,
     #[error("its seal does not fit its content: it was edited or damaged")]
     Broken,
-    #[error("it was written by a newer isotherm (schema version {found}, this one reads up to {SCHEMA_VERSION})")]
-    Newer { found: u64 },
-    #[error("its content is not that of a record: {0}")]
-    Shape(String),
+    /// Whole, and not to be understood here, see [`Unread`].
+    #[error("{}", unread(.0))]
+    Unread(#[from] Unread),
+}
+
+fn unread(why: &Unread) -> String {
+    match why {
+        Unread::Newer { .. } => why.to_string(),
+        Unread::Shape(why) => format!("its content is not that of a record: {why}"),
+    }
 }
 
 /// The record's file: one top-level key per line, the seal last.
@@ -72,11 +80,19 @@ fn in_json_words(schema: &mut serde_json::Value) {
     }
 }
 
-/// Check the seal and read the record.
+/// Check the seal and read the record, of whatever version: the seal is that of the bytes as they were written.
 ///
 /// # Errors
 /// [`SealError`]; nothing of such a file may be used.
 pub fn open(bytes: &[u8]) -> Result<Record, SealError> {
+    let record: Record = open_as(formats::RECORD, bytes)?;
+    if !is_run_id(&record.ids.run_id) {
+        return Err(Unread::Shape(format!("{:?} is no id of a run", record.ids.run_id)).into());
+    }
+    Ok(record)
+}
+
+fn open_as<T: DeserializeOwned>(format: Format, bytes: &[u8]) -> Result<T, SealError> {
     let content = bytes.len().checked_sub(BEFORE.len() + HEX + AFTER.len()).ok_or(SealError::NoSeal)?;
     let (content, seal) = bytes.split_at(content);
     let digest = seal.strip_prefix(BEFORE).and_then(|s| s.strip_suffix(AFTER)).ok_or(SealError::NoSeal)?;
@@ -84,23 +100,8 @@ pub fn open(bytes: &[u8]) -> Result<Record, SealError> {
         return Err(SealError::Broken);
     }
     // Without the seal it is a plain record: its last comma becomes the closing brace.
-    let content = content.strip_suffix(b",\n").ok_or_else(|| SealError::Shape("no field before the seal".into()))?;
-    let json = [content, b"}"].concat();
-
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: u64,
-    }
-    let shape = |e: serde_json::Error| SealError::Shape(e.to_string());
-    let Version { schema_version } = serde_json::from_slice(&json).map_err(shape)?;
-    if schema_version > u64::from(SCHEMA_VERSION) {
-        return Err(SealError::Newer { found: schema_version });
-    }
-    let record: Record = serde_json::from_slice(&json).map_err(shape)?;
-    if !is_run_id(&record.ids.run_id) {
-        return Err(SealError::Shape(format!("{:?} is no id of a run", record.ids.run_id)));
-    }
-    Ok(record)
+    let content = content.strip_suffix(b",\n").ok_or_else(|| Unread::Shape("no field before the seal".into()))?;
+    Ok(format.read(&[content, b"}"].concat())?)
 }
 
 #[cfg(test)]
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn a_cut_or_edited_file_is_told_from_a_whole_one() {
         let whole = sealed("{\n\"schema_version\":1,\n");
-        assert!(matches!(open(&whole), Err(SealError::Shape(_))), "the seal fits, the record is incomplete");
+        assert!(matches!(open(&whole), Err(SealError::Unread(Unread::Shape(_)))), "the seal fits, the record is incomplete");
         for cut in 0..whole.len() {
             assert!(matches!(open(&whole[..cut]), Err(SealError::NoSeal)), "cut at {cut}");
         }
@@ -137,12 +138,23 @@ mod tests {
         assert_eq!(open(&seal(&record)), Ok(record.clone()));
         for id in ["../../x", "/x", "a.b", "", "é", &"x".repeat(65)] {
             record.ids.run_id = id.into();
-            assert!(matches!(open(&seal(&record)), Err(SealError::Shape(why)) if why.contains("is no id of a run")), "{id:?}");
+            assert!(matches!(open(&seal(&record)), Err(SealError::Unread(Unread::Shape(why))) if why.contains("is no id of a run")), "{id:?}");
         }
     }
 
     #[test]
+    fn an_older_record_is_read_by_steps_and_its_seal_is_that_of_its_own_bytes() {
+        let format = Format::new("schema_version", &[|record| Ok(_ = record.insert("moon".into(), "none".into()))]);
+        let older = sealed("{\n\"schema_version\":1,\n\"status\":\"ok\",\n");
+        let read: serde_json::Value = open_as(format, &older).unwrap();
+        assert_eq!(read, serde_json::json!({"schema_version": 2, "status": "ok", "moon": "none"}));
+        let edited = String::from_utf8(older).unwrap().replace("ok", "no");
+        assert_eq!(open_as::<serde_json::Value>(format, edited.as_bytes()).unwrap_err(), SealError::Broken);
+    }
+
+    #[test]
     fn a_newer_record_is_refused_by_its_version() {
-        assert_eq!(open(&sealed("{\n\"schema_version\":99,\n")).unwrap_err(), SealError::Newer { found: 99 });
+        let newer = Unread::Newer { found: 99, reads: formats::RECORD.version() };
+        assert_eq!(open(&sealed("{\n\"schema_version\":99,\n")).unwrap_err(), SealError::Unread(newer));
     }
 }

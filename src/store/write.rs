@@ -3,8 +3,10 @@
 use super::durable::{self, Existing};
 use super::index::{self, Entry, SUPERSEDED};
 use super::record::Record;
-use super::{StoreError, file, io_error, seal, sidecar};
+use super::seal::{self, SealError};
+use super::{StoreError, file, formats, io_error, sidecar};
 use crate::digest;
+use isotherm_wire::format::Unread;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +76,7 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
             let name = free_attempt(Path::new(""), path, old.ids.attempt);
             durable::rename(path, &name, Existing::Keep).map_err(io_error("rename", path))?;
         }
+        Err(SealError::Unread(newer @ Unread::Newer { .. })) => return Err(formats::unread(path)(newer)),
         Err(_) => {
             let dir = results.join(SUPERSEDED);
             durable::create_dir_below(results, &dir)?;

@@ -187,6 +187,6 @@ fn results_of_another_campaign_stay_on_the_device() {
     let run = r#"{"spool_version":1,"run_id":"01932f5e-0000-7000-8000-000000000001","task_sha256":"x","manifest":{"made":"by something else"}}"#;
     fs::write(foreign.join("run.json"), run).unwrap();
     let again = bench.run(&[]).expect(0);
-    assert!(again.stderr().contains("stays there"), "{}", again.stderr());
+    assert!(again.stderr().contains("stays on device `here`"), "{}", again.stderr());
     assert!(foreign.join("run.json").exists());
 }

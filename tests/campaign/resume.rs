@@ -114,17 +114,6 @@ fn a_record_with_one_byte_edited_is_kept_apart_and_measured_again() {
 }
 
 #[test]
-fn a_record_of_a_newer_version_is_refused_by_name_and_kept() {
-    let bench = Bench::new();
-    let newer = |bytes: &[u8]| {
-        let text = String::from_utf8(bytes.to_vec()).unwrap().replacen("\"schema_version\":1", "\"schema_version\":7", 1);
-        let content = &text[..text.rfind("\"seal\":").unwrap()];
-        Some(format!("{content}\"seal\":\"{}\"}}\n", isotherm::digest::sha256_hex(content.as_bytes())).into_bytes())
-    };
-    comes_back(&bench, "newer", newer, ": it was written by a newer isotherm (schema version 7");
-}
-
-#[test]
 fn a_whole_points_directory_may_be_deleted() {
     let bench = Bench::new();
     bench.run(&[]).expect(0);

@@ -4,8 +4,9 @@ use crate::lab::{Lab, Ran};
 use crate::stranger::{POINT, Stranger, TEXT, is_harmless, sealed};
 use isotherm::plan::identity::DeviceReport;
 use isotherm::store::index::Entry;
+use isotherm::store::plan_file::StoredPlan;
 use isotherm::store::results::ResultsId;
-use isotherm::store::{index, plan_file, seal};
+use isotherm::store::{index, seal};
 use serde_json::{Map, Value};
 use std::ffi::OsStr;
 use std::fs;
@@ -65,7 +66,7 @@ fn infested_directory() -> Stranger {
 
     let document = |name: &str| -> Value { serde_json::from_slice(&fs::read(stranger.path(name)).unwrap()).unwrap() };
     let write = |name: &str, value: &Value| fs::write(stranger.path(name), value.to_string()).unwrap();
-    write("plan.json", &infested(&document("plan.json"), &|value| plan_file::parse(value.to_string().as_bytes()).is_ok()));
+    write("plan.json", &infested(&document("plan.json"), &is::<StoredPlan>));
     write("devices/here.json", &infested(&document("devices/here.json"), &is::<DeviceReport>));
     let mut id = infested(&document(".isotherm-id"), &is::<ResultsId>);
     // The campaign's own file, so that it may be run.

@@ -5,7 +5,7 @@ use crate::lab::eventually;
 use isotherm_wire::PROTOCOL_VERSION;
 use isotherm_wire::codec::MAX_CHUNK_BYTES;
 use isotherm_wire::result::{Outcome, RunResult};
-use isotherm_wire::session::{Failure, Reply, Request, RunState};
+use isotherm_wire::session::{Failure, Reply, Request, RunState, SpoolEntry};
 use isotherm_wire::task::{ProcessTask, RunSpec, Task, WatchedFile};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -349,7 +349,7 @@ fn a_run_without_a_result_and_without_a_keeper_is_lost_and_can_be_forgotten() {
 }
 
 #[test]
-fn a_spool_entry_that_is_not_understood_stays_and_is_not_listed() {
+fn a_spool_entry_of_a_newer_keeper_is_listed_without_its_manifest_and_stays() {
     let device = Device::new();
     let [this, other] = device.run_ids.each_ref().map(String::as_str);
     let (mut client, _) = device.session("a");
@@ -365,6 +365,14 @@ fn a_spool_entry_that_is_not_understood_stays_and_is_not_listed() {
     assert_eq!(client.ask(Request::End), Reply::Ended);
     let (mut client, _) = device.session("a");
     let Reply::Listed(listed) = client.ask(Request::List) else { panic!() };
-    assert!(matches!(&listed[..], [entry] if entry.run_id == this && matches!(&entry.state, RunState::Sealed { sha256: s, .. } if *s == sha256)));
-    assert!(later.exists() && !unstarted.exists(), "what never started is cleared away");
+    let newer = "it was written by a newer isotherm (version 9, this one reads up to 1)";
+    let is_ours = |entry: &SpoolEntry| matches!(&entry.state, RunState::Sealed { sha256: s, .. } if *s == sha256);
+    let is_newer = |entry: &SpoolEntry| entry.manifest.is_null() && matches!(&entry.state, RunState::Lost { reason, .. } if reason == newer);
+    assert_eq!((listed.iter().filter(|e| is_ours(e)).count(), listed.iter().filter(|e| is_newer(e)).count(), listed.len()), (1, 1, 2), "{listed:?}");
+    assert!(!unstarted.exists(), "what never started is cleared away");
+    // A controller that takes it for lost can't have it dropped.
+    let refused = client.refused(Request::Forget { run_id: id(other), sha256: String::new() });
+    assert!(matches!(refused, Failure::Other { message } if message.contains(newer)));
+    assert_eq!(client.refused(Request::Start(Box::new(start(&device.lab, other, "true")))), Failure::RunDiffers { run_id: id(other) });
+    assert!(later.join("run.json").exists());
 }

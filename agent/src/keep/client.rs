@@ -171,7 +171,10 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
         Request::Inspect(request) => Ok(Reply::Inspected(Box::new(inspect(keeper, &request)))),
         Request::List => {
             let entries = keeper.spool.entries().map_err(other)?;
-            let entry = |e: spool::Entry| SpoolEntry { state: run_state(keeper, &e.run.run_id), run_id: e.run.run_id, manifest: e.run.manifest };
+            let entry = |e: spool::Entry| {
+                let manifest = e.run.map_or(serde_json::Value::Null, |run| run.manifest);
+                SpoolEntry { state: run_state(keeper, &e.run_id), run_id: e.run_id, manifest }
+            };
             Ok(Reply::Listed(entries.into_iter().map(entry).collect()))
         }
         Request::Start(start) => begin(keeper, client, *start).map(|()| Reply::Started),
@@ -184,7 +187,9 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
             Ok(Reply::Attached(run_state(keeper, &run_id)))
         }
         Request::Forget { run_id, sha256 } => {
-            keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
+            let entry = keeper.spool.entry(&run_id).ok_or_else(|| Failure::UnknownRun { run_id: run_id.clone() })?;
+            // What can't be read here isn't lost: who wrote it can read it.
+            entry.run.map_err(|why| Failure::Other { message: format!("run {run_id} stays: {why}") })?;
             let expected = match run_state(keeper, &run_id) {
                 RunState::Running { .. } => return Err(Failure::NotSealed { run_id }),
                 RunState::Sealed { sha256, .. } => sha256,
@@ -232,11 +237,12 @@ fn run_state(keeper: &Keeper, run_id: &str) -> RunState {
         }
     };
     // Looked at last: a run is sealed before it stops being the current one.
-    let entry = keeper.spool.entry(run_id);
-    if let Some((bytes, sha256)) = entry.as_ref().and_then(|entry| entry.sealed.clone()) {
-        return RunState::Sealed { bytes, sha256 };
-    }
-    let restarted = entry.is_some_and(|entry| entry.run.is_of_another_boot());
+    let run = match keeper.spool.entry(run_id) {
+        Some(spool::Entry { run: Err(why), .. }) => return RunState::Lost { reason: why.to_string(), restarted: false },
+        Some(spool::Entry { sealed: Some((bytes, sha256)), .. }) => return RunState::Sealed { bytes, sha256 },
+        entry => entry.and_then(|entry| entry.run.ok()),
+    };
+    let restarted = run.is_some_and(|run| run.is_of_another_boot());
     let reason = match unsealed {
         Some(why) => format!("its result could not be written: {why}"),
         None if restarted => "the device was started anew during it".into(),
@@ -256,7 +262,7 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
     let task_sha256 = spool::task_sha256(&start);
     let known = match (&state.current, keeper.spool.entry(&start.run_id)) {
         (Some(current), _) if current.run_id == start.run_id => Some(current.task_sha256.clone()),
-        (_, Some(entry)) => Some(entry.run.task_sha256),
+        (_, Some(entry)) => Some(entry.run.map(|run| run.task_sha256).unwrap_or_default()),
         (Some(current), None) => return Err(Failure::Busy { run_id: current.run_id.clone() }),
         (None, None) => None,
     };

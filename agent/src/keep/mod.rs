@@ -225,9 +225,9 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
 fn end_lost_runs(spool: &Spool, quarantine: &mut Quarantine) -> io::Result<()> {
     spool.drop_unstarted()?;
     for entry in spool.entries()?.iter().filter(|e| e.sealed.is_none()) {
-        contain::end_cgroup(&entry.run.run_id);
-        if let Err(pids) = processes::sweep(&entry.run.run_id) {
-            quarantine.hold(&entry.run.run_id, &processes::described(pids));
+        contain::end_cgroup(&entry.run_id);
+        if let Err(pids) = processes::sweep(&entry.run_id) {
+            quarantine.hold(&entry.run_id, &processes::described(pids));
             break;
         }
     }

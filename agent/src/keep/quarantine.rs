@@ -3,12 +3,14 @@
 
 use crate::inspect::machine::boot_id;
 use crate::{prepare, processes, spool};
+use isotherm_wire::format::Format;
 use isotherm_wire::result::Survivor;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const QUARANTINE_VERSION: u32 = 1;
+/// Versions of the file.
+const QUARANTINE: Format = Format::new("quarantine_version", &[]);
 const FILE: &str = "quarantine.json";
 
 /// What nothing may run beside.
@@ -16,6 +18,8 @@ const FILE: &str = "quarantine.json";
 pub struct Quarantine {
     dir: PathBuf,
     held: Option<Held>,
+    /// An earlier keeper noted something that this one can't read: why.
+    unread: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +44,12 @@ struct Stuck {
 impl Quarantine {
     /// What an earlier keeper has noted in its state directory.
     pub fn open(dir: &Path) -> Quarantine {
-        let held = fs::read(dir.join(FILE)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Quarantine { dir: dir.to_owned(), held }
+        let (held, unread) = match fs::read(dir.join(FILE)).map(|bytes| QUARANTINE.read(&bytes)) {
+            Ok(Ok(held)) => (Some(held), None),
+            Ok(Err(why)) => (None, Some(why.to_string())),
+            Err(_) => (None, None),
+        };
+        Quarantine { dir: dir.to_owned(), held, unread }
     }
 
     /// These processes of a run could not be ended. Noted on disk where that can be written; this keeper knows it anyway.
@@ -51,8 +59,10 @@ impl Quarantine {
             Some(Stuck { pid: survivor.pid, started, state: survivor.state.clone(), wchan: survivor.wchan.clone() })
         };
         let stuck: Vec<Stuck> = survivors.iter().filter_map(stuck).collect();
-        let held = Held { quarantine_version: QUARANTINE_VERSION, boot_id: boot_id(Path::new("/")), run_id: run_id.to_owned(), processes: stuck };
-        if let Ok(bytes) = serde_json::to_vec(&held) {
+        let held = Held { quarantine_version: QUARANTINE.version(), boot_id: boot_id(Path::new("/")), run_id: run_id.to_owned(), processes: stuck };
+        if self.unread.is_none()
+            && let Ok(bytes) = serde_json::to_vec(&held)
+        {
             let _ = spool::write_durably(&self.dir, FILE, &bytes);
         }
         self.held = Some(held);
@@ -62,6 +72,13 @@ impl Quarantine {
     pub fn reason(&mut self) -> Option<String> {
         if let Some(what) = prepare::act::unfinished(&self.dir) {
             return Some(what);
+        }
+        if let Some(why) = &self.unread {
+            let file = self.dir.join(FILE);
+            return Some(format!(
+                "{} names processes that could not be ended, but {why}; remove it once the device was booted again",
+                file.display()
+            ));
         }
         let held = self.held.as_mut()?;
         let boot_changed = held.boot_id.is_some() && held.boot_id != boot_id(Path::new("/"));
@@ -102,6 +119,20 @@ mod tests {
         assert_eq!(quarantine.reason(), None);
         assert_eq!(Quarantine::open(dir.path()).reason(), None);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_that_a_newer_keeper_has_noted_holds_and_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), r#"{"quarantine_version": 2, "stuck": []}"#).unwrap();
+        let mut quarantine = Quarantine::open(dir.path());
+        assert!(quarantine.reason().unwrap().contains("by a newer isotherm (version 2, this one reads up to 1)"));
+        let (mut child, survivor) = alive();
+        quarantine.hold("0192-aa", &[survivor]);
+        assert!(fs::read_to_string(dir.path().join(FILE)).unwrap().contains("\"stuck\""));
+        child.kill().unwrap();
+        let _ = child.wait();
+        assert!(quarantine.reason().is_some());
     }
 
     #[test]

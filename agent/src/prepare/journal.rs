@@ -7,6 +7,7 @@ use super::act::Act;
 use super::{Stop, cpufreq, swap};
 use crate::inspect::machine::boot_id;
 use crate::spool;
+use isotherm_wire::format::{Format, Unread};
 use isotherm_wire::session::GivenBack;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,8 +15,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Raised when an older agent would misread the file; one that is older than this is read by a migration with a golden file.
-const JOURNAL_VERSION: u32 = 1;
+/// Versions of the file.
+const JOURNAL: Format = Format::new("journal_version", &[]);
 pub const FILE: &str = "restore-journal.json";
 
 /// What can be borrowed.
@@ -76,8 +77,9 @@ impl fmt::Display for JournalError {
             }
             JournalError::Newer { path, version } => write!(
                 f,
-                "the restore journal {} has version {version}, this agent knows {JOURNAL_VERSION}: use the isotherm that wrote it",
-                path.display()
+                "the restore journal {} has version {version}, this agent knows {}: use the isotherm that wrote it",
+                path.display(),
+                JOURNAL.version()
             ),
         }
     }
@@ -100,14 +102,11 @@ impl Journal {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(empty),
             Err(e) => return Err(JournalError::Unreadable { path, reason: e.to_string() }),
         };
-        let damaged = |e: serde_json::Error| JournalError::Damaged { path: path.clone(), reason: e.to_string() };
-        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
-        // By the version first: a newer one may have any other form.
-        if let Some(version) = value["journal_version"].as_u64().filter(|version| *version > u64::from(JOURNAL_VERSION)) {
-            return Err(JournalError::Newer { path, version });
+        match JOURNAL.read(&bytes) {
+            Ok(Stored { journal_version: _, boot_id, borrowed }) => Ok(Journal { boot_id, borrowed, ..empty }),
+            Err(Unread::Newer { found, .. }) => Err(JournalError::Newer { path, version: found }),
+            Err(Unread::Shape(reason)) => Err(JournalError::Damaged { path, reason }),
         }
-        let Stored { journal_version: _, boot_id, borrowed } = serde_json::from_value(value).map_err(damaged)?;
-        Ok(Journal { boot_id, borrowed, ..empty })
     }
 
     pub fn holds(&self, which: impl Fn(&Borrowed) -> bool) -> bool {
@@ -184,7 +183,7 @@ impl Journal {
                 Ok(()) => fs::File::open(&self.dir)?.sync_all(),
             };
         }
-        let stored = Stored { journal_version: JOURNAL_VERSION, boot_id: self.boot_id.clone(), borrowed: self.borrowed.clone() };
+        let stored = Stored { journal_version: JOURNAL.version(), boot_id: self.boot_id.clone(), borrowed: self.borrowed.clone() };
         spool::write_durably(&self.dir, FILE, &serde_json::to_vec(&stored)?)
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod columns;
+pub mod format;
 pub mod inspect;
 pub mod probe;
 pub mod result;
@@ -16,7 +17,7 @@ pub mod unit;
 
 /// Version of the session protocol; a greeting with another number is refused as `VersionMismatch`.
 pub const PROTOCOL_VERSION: u32 = 1;
-/// Version of the sealed result in a spool; readable by any controller that names this number.
-pub const RESULT_VERSION: u32 = 1;
+/// Makes a process speak another version: the only way to have keepers of two versions without two builds. For tests.
+pub const PROTOCOL_VARIABLE: &str = "ISOTHERM_PROTOCOL";
 /// First word of the line that an agent prints as proof of life.
 pub const GREETING_WORD: &str = "isotherm-agent";

@@ -1,10 +1,14 @@
 //! What a run leaves on the device's disk: sealed before anything is sent.
 
+use crate::format::Format;
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
 use crate::task::Step;
 use crate::telemetry::{Observer, Series, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Versions of the sealed result in a spool.
+pub const RESULT: Format = Format::new("result_version", &[]);
 
 /// The result of one run. Raw observations only; the controller interprets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,7 +49,7 @@ impl RunResult {
     #[must_use]
     pub fn unexecuted(run_id: String, manifest: serde_json::Value, agent: AgentFacts, machine: Machine) -> RunResult {
         RunResult {
-            result_version: crate::RESULT_VERSION,
+            result_version: RESULT.version(),
             run_id,
             manifest,
             agent,

@@ -189,6 +189,7 @@ pub enum Failure {
 pub struct SpoolEntry {
     pub run_id: String,
     pub state: RunState,
+    /// `null` for a run that the keeper can't read, because another version noted it: it is listed as lost with the reason, and stays.
     pub manifest: serde_json::Value,
 }
 
