@@ -15,6 +15,8 @@ mod clocks;
 mod deaths;
 #[path = "survival/disks.rs"]
 mod disks;
+#[path = "survival/frozen.rs"]
+mod frozen;
 #[path = "survival/phases.rs"]
 mod phases;
 #[path = "survival/places.rs"]
@@ -27,5 +29,7 @@ mod rig;
 mod signals;
 #[path = "survival/strangers.rs"]
 mod strangers;
+#[path = "survival/versions.rs"]
+mod versions;
 #[path = "survival/wire.rs"]
 mod wire;

@@ -3,7 +3,7 @@
 use crate::{capture, dirs, keep, sys};
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::session::{Call, Failure, FromAgent, Hello, Reply, Request};
-use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
+use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -33,7 +33,7 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     let nonce = nonce.ok_or("serve needs --nonce")?;
     let mut stdin = io::stdin().lock();
     let mut stdout = io::stdout();
-    writeln!(stdout, "{GREETING_WORD} {nonce} {} {PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION")).map_err(|e| e.to_string())?;
+    writeln!(stdout, "{GREETING_WORD} {nonce} {} {}", env!("CARGO_PKG_VERSION"), protocol_version()).map_err(|e| e.to_string())?;
     stdout.flush().map_err(|e| e.to_string())?;
 
     let Some(frame) = read_frame(&mut stdin).map_err(|e| e.to_string())? else { return Ok(()) };
@@ -41,8 +41,9 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     let Request::Hello(hello) = &call.request else {
         return fail(call.id, Failure::Other { message: "the first request must be hello".into() });
     };
-    if hello.protocol != PROTOCOL_VERSION {
-        return fail(call.id, Failure::VersionMismatch { agent: PROTOCOL_VERSION, controller: hello.protocol });
+    // A keeper of another version has its own answer; this process, which would start one, has to fit its controller.
+    if hello.protocol != protocol_version() {
+        return fail(call.id, Failure::VersionMismatch { agent: protocol_version(), controller: hello.protocol });
     }
     for _ in 0..MOST_KEEPERS {
         let (mut keeper, is_new) = match reach_keeper(hello, configured.as_deref()) {

@@ -7,6 +7,7 @@ use crate::device::DeviceError;
 use crate::report;
 use crate::run::{self, CollectError};
 use crate::store::StoreError;
+use isotherm_wire::session::Failure;
 use serde_json::json;
 
 pub fn collect(args: &CollectArgs) -> u8 {
@@ -132,8 +133,8 @@ fn one_device(devices: Vec<Device>, named: Option<&str>) -> Result<Device, u8> {
 
 fn refused(error: &CollectError) -> u8 {
     let (hint, code) = match error {
-        CollectError::Device(e @ DeviceError::Refused { .. }) => {
-            (Some("wait until that campaign has ended; a running one collects its own results".to_owned()).or_else(|| e.hint()), exit::NO_DEVICE)
+        CollectError::Device(DeviceError::Refused { failure, .. }) if matches!(**failure, Failure::LeaseHeld(_)) => {
+            (Some("wait until that campaign has ended; a running one collects its own results".to_owned()), exit::NO_DEVICE)
         }
         CollectError::Device(e) => (e.hint(), exit::NO_DEVICE),
         CollectError::Store(e @ (StoreError::NotResults { .. } | StoreError::Newer { .. })) => (e.hint(), exit::USAGE),

@@ -44,6 +44,7 @@ impl Progress {
         }
         match event {
             Event::CampaignStarted { .. } | Event::DeviceReady { .. } | Event::DeviceReleased { .. } => {}
+            Event::OlderKeeper { device } => self.talk(&format!("  {device}  an older isotherm's keeper is there: its runs are finished first")),
             Event::DeviceFailed { device, message, hint } => {
                 self.talk(&format!("  {device}  ✗ {}", plain(message)));
                 if let Some(hint) = hint {

@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// Variables that the agent needs of our environment; a workload gets none of them from it.
-const PASSED_ON: [&str; 7] = ["HOME", "USER", "XDG_STATE_HOME", "ISOTHERM_LEASE", "ISOTHERM_LINGER_MS", "ISOTHERM_CLOCK", "PATH"];
+const PASSED_ON: [&str; 8] =
+    ["HOME", "USER", "XDG_STATE_HOME", "ISOTHERM_LEASE", "ISOTHERM_LINGER_MS", "ISOTHERM_CLOCK", isotherm_wire::PROTOCOL_VARIABLE, "PATH"];
 
 /// Variables by which a probe finds what a user has installed.
 const PASSED_TO_PROBE: [&str; 4] = ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT"];

@@ -71,10 +71,11 @@ impl DeviceError {
                 )
                 }
                 Failure::StateDirectory { hint, .. } => Some(hint.clone()),
-                Failure::VersionMismatch { .. } => Some(
-                    "a keeper of another isotherm version is still there: run the campaign it belongs to with that version, or wait ten minutes"
+                Failure::VersionMismatch { agent, controller } if agent > controller => Some(
+                    "a newer isotherm is at work on this campaign: go on with that one, or wait until its keeper has ended, ten minutes after its last run"
                         .into(),
                 ),
+                Failure::VersionMismatch { .. } => Some("an older isotherm's keeper is still there: `isotherm run` finishes its runs first".into()),
                 Failure::Quarantined { .. } => Some("end what it waits for, such as a file server that does not answer, or reboot the device; then run again".into()),
                 _ => None,
             },

@@ -5,8 +5,8 @@ use crate::config::model::{Device, Transport};
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
 use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
-use isotherm_wire::session::{Call, Event, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
-use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
+use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
+use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,15 +61,18 @@ pub struct Session {
     next_id: u64,
     /// Tells this connection's [`Happening::LinkLost`] from that of an earlier one.
     pub serial: u64,
-    pub welcome: Welcome,
+    /// Or what an older isotherm's keeper says instead: it answers what is frozen and nothing else.
+    welcome: Result<Welcome, Failure>,
     given_back: GivenBack,
 }
 
 impl Session {
     /// Start the agent on the device, reach its keeper, and hold the device for this campaign.
     ///
+    /// A keeper of an older isotherm is taken as it is: [`Session::welcome`] says so.
+    ///
     /// # Errors
-    /// See [`DeviceError`]; a device that another campaign holds is `Refused` with the holder.
+    /// See [`DeviceError`]; a device that another campaign, or a newer isotherm, holds is `Refused`.
     pub fn open(device: &Device, holder: &Holder, happenings: &Sender<Happening>) -> Result<Session, DeviceError> {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -108,14 +111,7 @@ impl Session {
             }
         });
         spawned.map_err(|e| no_answer(e.to_string()))?;
-        let welcome = Welcome {
-            protocol: 0,
-            agent_version: String::new(),
-            agent_sha256: String::new(),
-            keeper_is_new: false,
-            engine: isotherm_wire::session::Engine { name: String::new(), version: String::new(), revision: 0 },
-            given_back: GivenBack::default(),
-        };
+        let welcome = Err(Failure::Other { message: "it was not greeted yet".into() });
         let given_back = GivenBack::default();
         let mut session = Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, welcome, given_back };
         match greeted.recv_timeout(ANSWER_TIMEOUT) {
@@ -123,11 +119,30 @@ impl Session {
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
             Err(_) => return Err(no_answer(session.with_stderr("no proof of life in time"))),
         }
-        match session.call(Request::Hello(Hello { protocol: PROTOCOL_VERSION, holder: holder.clone() }), ANSWER_TIMEOUT)? {
-            Reply::Welcome(welcome) => session.welcome = welcome,
-            other => return Err(session.unexpected(&other)),
-        }
+        let ours = protocol_version();
+        session.welcome = match session.call(Request::Hello(Hello { protocol: ours, holder: holder.clone() }), ANSWER_TIMEOUT) {
+            Ok(Reply::Welcome(mut welcome)) => {
+                session.given_back = std::mem::take(&mut welcome.given_back);
+                Ok(welcome)
+            }
+            Ok(other) => return Err(session.unexpected(&other)),
+            Err(DeviceError::Refused { failure, .. }) if matches!(*failure, Failure::VersionMismatch { agent, .. } if agent < ours) => Err(*failure),
+            Err(e) => return Err(e),
+        };
         Ok(session)
+    }
+
+    /// What the keeper says of itself.
+    ///
+    /// # Errors
+    /// `Refused` for one of an older isotherm.
+    pub fn welcome(&self) -> Result<&Welcome, DeviceError> {
+        self.welcome.as_ref().map_err(|failure| DeviceError::Refused { device: self.device.clone(), failure: Box::new(failure.clone()) })
+    }
+
+    /// What was given back of an earlier keeper's when this one started; told once.
+    pub fn given_back(&mut self) -> GivenBack {
+        std::mem::take(&mut self.given_back)
     }
 
     fn with_stderr(&self, reason: &str) -> String {
@@ -273,7 +288,14 @@ pub(super) fn greeting(stdout: &mut impl BufRead, nonce: &str) -> io::Result<()>
         let text = String::from_utf8_lossy(&line);
         let mut words = text.split_whitespace();
         if words.next() == Some(GREETING_WORD) && words.next() == Some(nonce) {
-            return Ok(());
+            let ours = protocol_version();
+            return match words.nth(1).and_then(|version| version.parse::<u32>().ok()) {
+                Some(theirs) if theirs == ours => Ok(()),
+                theirs => {
+                    let theirs = theirs.map_or_else(|| "no protocol".to_owned(), |version| format!("protocol {version}"));
+                    Err(io::Error::other(format!("it is the agent of another isotherm: it speaks {theirs}, this controller {ours}")))
+                }
+            };
         }
         seen.extend_from_slice(&line);
         seen.truncate(400);
@@ -313,6 +335,8 @@ mod tests {
         let mut stream = "Welcome to this board!\nisotherm-agent other 0.1 1\nisotherm-agent abc 0.1.0 1\nrest".as_bytes();
         greeting(&mut stream, "abc").unwrap();
         assert_eq!(stream, b"rest");
+        let error = greeting(&mut "isotherm-agent abc 0.9.0 99\n".as_bytes(), "abc").unwrap_err();
+        assert!(error.to_string().contains("it speaks protocol 99, this controller 1"), "{error}");
         let error = greeting(&mut "exec format error\n".as_bytes(), "abc").unwrap_err();
         assert!(error.to_string().contains("exec format error"), "{error}");
     }

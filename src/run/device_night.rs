@@ -160,7 +160,7 @@ impl DeviceNight<'_, '_> {
         warnings.into_iter().for_each(|warning| self.night.emit(warning));
         let containment = &inspected.machine.containment;
         let level = serde_json::to_value(containment.level).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
-        let welcome = &self.session.welcome;
+        let welcome = self.session.welcome()?;
         self.night.emit(Event::DeviceReady {
             device: id.clone(),
             agent_sha256: welcome.agent_sha256.clone(),
@@ -264,6 +264,10 @@ impl DeviceNight<'_, '_> {
 
     /// A run that left no result. One that its device didn't survive has a record all the same, so that it is tried twice and not for ever.
     fn lost(&mut self, run_id: &str, manifest: &Manifest, why: String, restarted: bool) -> Result<Lost, Stop> {
+        // The machine of its record isn't known from an older keeper; our own finds the run there as well.
+        if restarted && self.session.welcome().is_err() {
+            return Ok(Lost::Unrecorded);
+        }
         let Manifest { label, repetition, .. } = manifest.clone();
         self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, repetition, why: why.clone() });
         let known = self.night.scan.entries.iter().any(|e| e.run_id == run_id);

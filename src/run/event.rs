@@ -25,6 +25,10 @@ pub enum Event {
         keeper_is_new: bool,
         containment: String,
     },
+    /// A keeper of an older isotherm holds it for this campaign: what it has and runs comes first, then ours takes its place.
+    OlderKeeper {
+        device: String,
+    },
     /// Nothing can run there: why and what to do.
     DeviceFailed {
         device: String,

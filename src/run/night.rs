@@ -8,7 +8,7 @@ use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble};
 use crate::clock;
-use crate::config::model::Campaign;
+use crate::config::model::{Campaign, Device};
 use crate::device::{DeviceError, Happening, Session, has_local_agent};
 use crate::digest;
 use crate::plan::dominance::Dominators;
@@ -254,8 +254,11 @@ impl<'a> Night<'a> {
     fn one_device(&mut self, id: &str) -> Result<(), Stop> {
         self.check()?;
         let device = &self.campaign.devices[id];
-        let session = Session::open(device, &self.holder, &self.sender)?;
-        self.given_back(id, session.welcome.given_back.clone());
+        let mut session = Session::open(device, &self.holder, &self.sender)?;
+        if session.welcome().is_err() && !self.options.dry_run {
+            session = self.relieve(device, session)?;
+        }
+        self.given_back(id, session.given_back());
         let mut part = DeviceNight { night: self, device, session };
         let result = part.everything();
         let DeviceNight { session, night, .. } = part;
@@ -267,6 +270,20 @@ impl<'a> Night<'a> {
         }
         result?;
         Ok(written?)
+    }
+
+    /// An older isotherm's keeper has the device: what it has left is collected, what it runs is waited for, and a keeper of our own takes
+    /// its place.
+    fn relieve(&mut self, device: &'a Device, session: Session) -> Result<Session, Stop> {
+        self.emit(Event::OlderKeeper { device: device.id.clone() });
+        let mut part = DeviceNight { night: self, device, session };
+        // What has to stay in its spool is said by the next one.
+        let collected = part.collect_spool();
+        let DeviceNight { session, night, .. } = part;
+        let ended = session.end();
+        collected?;
+        night.given_back(&device.id, ended?);
+        Ok(Session::open(device, &night.holder, &night.sender)?)
     }
 
     /// Say what of a device's settings was given back, if anything was borrowed.

@@ -29,7 +29,7 @@ pub fn restore(device: &Device, dir: Option<&Path>, controller: &str) -> Result<
     let (sender, _happenings) = channel();
     let mut session = Session::open(device, &holder, &sender)?;
     // By a keeper that was just started, or by one that was there.
-    let mut given_back = std::mem::take(&mut session.welcome.given_back);
+    let mut given_back = session.given_back();
     let at_the_end = session.end()?;
     drop(lock);
     given_back.restored.extend(at_the_end.restored);

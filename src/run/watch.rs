@@ -116,8 +116,8 @@ impl DeviceNight<'_, '_> {
         for seconds in RECONNECT_AFTER_S {
             self.night.pause(Duration::from_secs(seconds))?;
             match Session::open(self.device, &self.night.holder, &self.night.sender) {
-                Ok(session) => {
-                    self.night.given_back(&self.device.id, session.welcome.given_back.clone());
+                Ok(mut session) => {
+                    self.night.given_back(&self.device.id, session.given_back());
                     self.session = session;
                     return Ok(());
                 }

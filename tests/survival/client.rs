@@ -4,12 +4,12 @@ use crate::lab::Lab;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, Hello, Holder, Reply, Request, Start, Welcome};
 use isotherm_wire::task::{ProcessTask, RunSpec, Task};
-use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
+use isotherm_wire::{GREETING_WORD, PROTOCOL_VARIABLE, PROTOCOL_VERSION};
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A lab with an agent in it, and nothing running.
@@ -31,9 +31,12 @@ impl Device {
 
     /// A connection that has been greeted and hasn't said hello.
     pub fn connect(&self) -> Client {
-        let mut command = Command::new(&self.agent);
-        command.args(["serve", "--nonce", "n0"]).env_clear().envs(self.lab.isotherm(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Client::greeted_by(&mut command)
+        self.connect_as(PROTOCOL_VERSION)
+    }
+
+    /// Through an agent that speaks this version.
+    pub fn connect_as(&self, protocol: u32) -> Client {
+        Client::of(&self.lab, &self.agent, protocol)
     }
 
     /// A connection of the campaign with this results id.
@@ -48,8 +51,13 @@ impl Device {
 }
 
 pub fn hello(results_id: &str) -> Request {
+    hello_as(results_id, PROTOCOL_VERSION)
+}
+
+/// Of a controller that speaks this version.
+pub fn hello_as(results_id: &str, protocol: u32) -> Request {
     let holder = Holder { results_id: results_id.into(), campaign: "wire".into(), controller: "a test".into(), since: "now".into() };
-    Request::Hello(Hello { protocol: PROTOCOL_VERSION, holder })
+    Request::Hello(Hello { protocol, holder })
 }
 
 /// A run of a shell script in the lab's directory.
@@ -79,9 +87,19 @@ pub struct Client {
     stdout: BufReader<ChildStdout>,
     next_id: u64,
     pub events: VecDeque<Event>,
+    /// What was said, as it stood in the frames: `> ` by us, `< ` to us.
+    pub transcript: Vec<String>,
 }
 
 impl Client {
+    /// A connection through an agent of this lab that speaks this version, greeted and without a hello.
+    #[track_caller]
+    pub fn of(lab: &Lab, agent: &Path, protocol: u32) -> Client {
+        let mut command = Command::new(agent);
+        command.args(["serve", "--nonce", "n0"]).env_clear().envs(lab.isotherm(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Client::greeted_by(command.env(PROTOCOL_VARIABLE, protocol.to_string()))
+    }
+
     /// Start an agent as `serve --nonce n0` and read its proof of life.
     #[track_caller]
     pub fn greeted_by(command: &mut Command) -> Client {
@@ -90,8 +108,8 @@ impl Client {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut greeting = String::new();
         stdout.read_line(&mut greeting).unwrap();
-        assert!(greeting.starts_with(&format!("{GREETING_WORD} n0 ")) && greeting.ends_with(&format!(" {PROTOCOL_VERSION}\n")), "{greeting}");
-        Client { child, stdin: Some(stdin), stdout, next_id: 0, events: VecDeque::new() }
+        assert!(greeting.starts_with(&format!("{GREETING_WORD} n0 ")) && greeting.split(' ').count() == 4, "{greeting}");
+        Client { child, stdin: Some(stdin), stdout, next_id: 0, events: VecDeque::new(), transcript: Vec::new() }
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -101,7 +119,9 @@ impl Client {
 
     pub fn say(&mut self, request: Request) -> u64 {
         self.next_id += 1;
-        write_message(self.stdin.as_mut().unwrap(), &Call { id: self.next_id, request }).unwrap();
+        let call = Call { id: self.next_id, request };
+        self.transcript.push(format!("> {}", serde_json::to_string(&call).unwrap()));
+        write_message(self.stdin.as_mut().unwrap(), &call).unwrap();
         self.next_id
     }
 
@@ -141,7 +161,12 @@ impl Client {
             // SAFETY: one valid pollfd.
             assert_eq!(unsafe { libc::poll(&mut readable, 1, 60_000) }, 1, "nothing is said any more");
         }
-        read_frame(&mut self.stdout).unwrap()
+        let frame = read_frame(&mut self.stdout).unwrap();
+        self.transcript.extend(frame.as_ref().map(|frame| match frame {
+            Frame::Json(payload) => format!("< {}", String::from_utf8_lossy(payload)),
+            Frame::Bytes(chunk) => format!("< {} bytes", chunk.len()),
+        }));
+        frame
     }
 
     /// Length and sha256 of a run's result, as the event that says so.

@@ -3,12 +3,10 @@
 use super::outgoing::{self, Outgoing};
 use super::{Client, Current, Introduction, Keeper, LINGER_NS, SOCKET_NAME, execute, lease::Lease};
 use crate::{inspect, sampler, spool, sys, task};
-use isotherm_wire::PROTOCOL_VERSION;
 use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
-use isotherm_wire::session::{
-    Call, Engine, Event, Failure, FromAgent, GivenBack, Hello, Phase, Reply, Request, RunState, SpoolEntry, Start, Welcome,
-};
+use isotherm_wire::protocol_version;
+use isotherm_wire::session::{Call, Engine, Event, Failure, FromAgent, GivenBack, Phase, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -80,11 +78,13 @@ fn serve(keeper: &Arc<Keeper>, stream: UnixStream) {
     let Some(Introduction { call: Call { id, request: Request::Hello(hello) }, keeper_is_new }) = introduction else { return };
     let _ = reader.set_read_timeout(None);
     let Ok(outgoing) = Outgoing::start(stream) else { return };
-    let reply = welcome(keeper, &hello, keeper_is_new);
-    if let refused @ Reply::Failed(_) = reply {
-        outgoing.answer(FromAgent::Reply { id, reply: refused }, None);
+    if hello.holder.results_id != keeper.holder.results_id {
+        outgoing.answer(FromAgent::Reply { id, reply: Reply::Failed(Failure::LeaseHeld(keeper.holder.clone())) }, None);
         return outgoing::flush(&[outgoing]);
     }
+    let ours = protocol_version();
+    let mismatch = (hello.protocol != ours).then_some(Failure::VersionMismatch { agent: ours, controller: hello.protocol });
+    let reply = mismatch.clone().map_or_else(|| welcome(keeper, ours, keeper_is_new), Reply::Failed);
     // A client before it is answered: who has been welcomed doesn't meet a keeper that has just decided to exit.
     let number = {
         let mut state = keeper.state();
@@ -97,7 +97,7 @@ fn serve(keeper: &Arc<Keeper>, stream: UnixStream) {
         number
     };
     if outgoing.answer(FromAgent::Reply { id, reply }, None) {
-        converse(keeper, number, &mut reader, &outgoing);
+        converse(keeper, number, mismatch.as_ref(), &mut reader, &outgoing);
     }
     let mut state = keeper.state();
     state.clients.remove(&number);
@@ -106,8 +106,8 @@ fn serve(keeper: &Arc<Keeper>, stream: UnixStream) {
     wake(keeper);
 }
 
-/// Answer requests until the client goes, or says what is no message.
-fn converse(keeper: &Arc<Keeper>, number: u64, reader: &mut UnixStream, outgoing: &Outgoing) {
+/// Answer requests until the client goes, or says what is no message. With a controller of another version, only what is frozen.
+fn converse(keeper: &Arc<Keeper>, number: u64, mismatch: Option<&Failure>, reader: &mut UnixStream, outgoing: &Outgoing) {
     while let Ok(Some(frame)) = read_frame(reader) {
         let (id, request) = match frame.message() {
             Ok(Call { id, request }) => (id, request),
@@ -119,13 +119,14 @@ fn converse(keeper: &Arc<Keeper>, number: u64, reader: &mut UnixStream, outgoing
                 _ => return,
             },
         };
-        let (reply, chunk) = match request {
-            Request::Collect { run_id, offset } => collect(keeper, &run_id, offset),
-            Request::End => match end(keeper, number, id) {
+        let (reply, chunk) = match (request, mismatch) {
+            (request, Some(mismatch)) if !request.is_frozen() => (Reply::Failed(mismatch.clone()), None),
+            (Request::Collect { run_id, offset }, _) => collect(keeper, &run_id, offset),
+            (Request::End, _) => match end(keeper, number, id) {
                 Ok(()) => continue,
                 Err(failure) => (Reply::Failed(failure), None),
             },
-            request => (answer(keeper, number, request).unwrap_or_else(Reply::Failed), None),
+            (request, _) => (answer(keeper, number, request).unwrap_or_else(Reply::Failed), None),
         };
         if !outgoing.answer(FromAgent::Reply { id, reply }, chunk) {
             return;
@@ -146,16 +147,10 @@ fn wake(keeper: &Keeper) {
     let _ = (&keeper.wake).write_all(&[0]);
 }
 
-fn welcome(keeper: &Keeper, hello: &Hello, keeper_is_new: bool) -> Reply {
-    if hello.protocol != PROTOCOL_VERSION {
-        return Reply::Failed(Failure::VersionMismatch { agent: PROTOCOL_VERSION, controller: hello.protocol });
-    }
-    if hello.holder.results_id != keeper.holder.results_id {
-        return Reply::Failed(Failure::LeaseHeld(keeper.holder.clone()));
-    }
+fn welcome(keeper: &Keeper, protocol: u32, keeper_is_new: bool) -> Reply {
     let (name, version, revision) = task::infer::engine_identity();
     Reply::Welcome(Welcome {
-        protocol: PROTOCOL_VERSION,
+        protocol,
         agent_version: keeper.facts.version.clone(),
         agent_sha256: keeper.facts.sha256.clone(),
         keeper_is_new,

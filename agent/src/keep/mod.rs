@@ -44,7 +44,8 @@ pub enum Started {
     Failed(Failure),
 }
 
-/// First line on a connection to the keeper, before the frames: is the keeper new to this client?
+/// First message on a connection to the keeper: is the keeper new to this client? Frozen: who says it may be of a newer version than who
+/// hears it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Introduction {
     call: Call,
@@ -240,5 +241,25 @@ fn detach_stdout() {
             // SAFETY: both descriptors are ours; the old ones are closed by this.
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use isotherm_wire::session::{Hello, Request};
+
+    #[test]
+    fn an_introduction_is_what_it_always_was() {
+        let holder = Holder { results_id: "r".into(), campaign: "c".into(), controller: "me".into(), since: "now".into() };
+        let call = Call { id: 1, request: Request::Hello(Hello { protocol: 7, holder }) };
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        introduce(&mut ours, &call, false).unwrap();
+        drop(ours);
+        let mut said = Vec::new();
+        theirs.read_to_end(&mut said).unwrap();
+        let text = r#"{"call":{"id":1,"request":{"hello":{"protocol":7,"holder":{"results_id":"r","campaign":"c","controller":"me","since":"now"}}}},"keeper_is_new":false}"#;
+        assert_eq!(said, [&(text.len() as u32).to_be_bytes()[..], b"J", text.as_bytes()].concat());
     }
 }

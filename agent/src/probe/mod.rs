@@ -22,7 +22,7 @@ use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, PROBE_VERSION, Present, ProbeAnswer, ProbeRequest, Probed};
 use isotherm_wire::session::{Engine, Failure};
-use isotherm_wire::{GREETING_WORD, PROTOCOL_VERSION};
+use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -42,7 +42,7 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
         _ => return Err("usage: isotherm-agent probe --nonce HEX".into()),
     };
     let mut stdout = io::stdout();
-    writeln!(stdout, "{GREETING_WORD} {nonce} {} {PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION")).map_err(|e| e.to_string())?;
+    writeln!(stdout, "{GREETING_WORD} {nonce} {} {}", env!("CARGO_PKG_VERSION"), protocol_version()).map_err(|e| e.to_string())?;
     stdout.flush().map_err(|e| e.to_string())?;
     let Some(frame) = read_frame(&mut io::stdin().lock()).map_err(|e| e.to_string())? else { return Ok(()) };
     let request: ProbeRequest = frame.message().map_err(|e| e.to_string())?;

@@ -15,9 +15,16 @@ pub mod task;
 pub mod telemetry;
 pub mod unit;
 
-/// Version of the session protocol; a greeting with another number is refused as `VersionMismatch`.
+/// Version of the session protocol. A keeper answers a controller of another one with `VersionMismatch` and then what is frozen only, see
+/// [`session::Request::is_frozen`].
 pub const PROTOCOL_VERSION: u32 = 1;
 /// Makes a process speak another version: the only way to have keepers of two versions without two builds. For tests.
 pub const PROTOCOL_VARIABLE: &str = "ISOTHERM_PROTOCOL";
 /// First word of the line that an agent prints as proof of life.
 pub const GREETING_WORD: &str = "isotherm-agent";
+
+/// The version that this process speaks.
+#[must_use]
+pub fn protocol_version() -> u32 {
+    std::env::var(PROTOCOL_VARIABLE).ok().and_then(|version| version.parse().ok()).unwrap_or(PROTOCOL_VERSION)
+}

@@ -13,7 +13,7 @@ pub struct Call {
     pub request: Request,
 }
 
-/// What a controller may ask. `List`, `Collect`, `Forget` and `Cancel` are frozen as of protocol 1.
+/// What a controller may ask.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -43,6 +43,20 @@ pub enum Request {
     },
     /// End of the session: restore what was borrowed, give the lease back.
     End,
+}
+
+impl Request {
+    /// Does a keeper of any version answer this to a controller of any version? These requests, their replies and the events of a run stay
+    /// as protocol 1 has them, so that a newer controller can finish an older keeper's night. The way to there stays too: the line of
+    /// greeting, the frames, `hello` and its refusals.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        use Request::{Attach, Cancel, Collect, End, Forget, Hello, Inspect, List, Start};
+        match self {
+            List | Attach { .. } | Collect { .. } | Forget { .. } | Cancel { .. } | End => true,
+            Hello(_) | Inspect(_) | Start(_) => false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +158,8 @@ pub struct Engine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
+    /// Controller and keeper speak different versions. To `hello` it is said by a keeper that goes on with what is frozen; to a request
+    /// that isn't frozen, by the same keeper.
     VersionMismatch {
         agent: u32,
         controller: u32,
