@@ -98,6 +98,10 @@ fn whole(lab: &Lab, what: &str) {
     let verified = lab.run(&["verify", "results/c"]);
     assert_eq!(verified.code(), Some(0), "after {what}: {}{}", verified.stdout(), verified.stderr());
     eventually("no process is left", || lab.processes().is_empty().then_some(()));
+    let results = lab.results("c");
+    let third: Vec<_> =
+        lab.all_files().into_iter().filter(|file| file.starts_with(&results) && file.extension().is_some_and(|e| e == "tmp")).collect();
+    assert!(third.is_empty(), "after {what}: {third:?}");
 }
 
 #[test]

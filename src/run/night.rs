@@ -67,6 +67,7 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     signals::listen(sender.clone(), Arc::clone(&attentive)).map_err(|source| RunError::Io { what: "listen to signals", source })?;
     // Before anything is written: a record of a newer isotherm ends it here.
     let scan = index::scan(&results.dir)?;
+    durable::remove_temporaries(&results.dir);
     let journal = Journal::open(&results.dir)?;
     durable::write(&results.dir.join("campaign.yaml"), campaign.source.as_bytes(), Existing::Replace)?;
     for (n, (_, text)) in campaign.used.iter().enumerate() {

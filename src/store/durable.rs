@@ -14,6 +14,9 @@ pub enum Existing {
     Keep,
 }
 
+/// End of a temporary's name, `.NAME.PID.tmp`.
+const TEMPORARY: &str = ".tmp";
+
 /// Temporary → fsync → rename → fsync of the directory.
 ///
 /// # Errors
@@ -21,7 +24,7 @@ pub enum Existing {
 pub fn write(path: &Path, bytes: &[u8], existing: Existing) -> Result<(), StoreError> {
     let dir = parent(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
+    let temporary = dir.join(format!(".{name}.{}{TEMPORARY}", std::process::id()));
     let result = (|| {
         // Left by a process of our id that was killed, or put there for us to follow: not written through either way.
         let _ = fs::remove_file(&temporary);
@@ -35,6 +38,25 @@ pub fn write(path: &Path, bytes: &[u8], existing: Existing) -> Result<(), StoreE
         io_error("write", path)(e)
     })?;
     sync_dir(dir)
+}
+
+/// Remove what writers left that were killed, everywhere below a directory that nobody else writes into. Links are not followed; what
+/// can't be removed stays.
+pub fn remove_temporaries(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove_temporaries(&entry.path()),
+            Ok(kind) if kind.is_file() && is_temporary(&name) => _ = fs::remove_file(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+fn is_temporary(name: &str) -> bool {
+    let pid = name.strip_prefix('.').and_then(|rest| rest.strip_suffix(TEMPORARY)?.rsplit_once('.'));
+    pid.is_some_and(|(name, pid)| !name.is_empty() && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Rename on one file system; with [`Existing::Keep`] a file of the new name is an error.
@@ -139,5 +161,23 @@ mod tests {
         write(&path, b"new", Existing::Replace).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary is left");
+    }
+
+    #[test]
+    fn temporaries_of_the_dead_are_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("here/point");
+        fs::create_dir_all(&below).unwrap();
+        let others = ["r.json", ".tmp", "..7.tmp", ".r.json.tmp", ".r.json.x7.tmp", "r.json.7.tmp", ".isotherm-id"];
+        for name in others.into_iter().chain([".r.json.4711.tmp"]) {
+            fs::write(below.join(name), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(&below, dir.path().join("link")).unwrap();
+        remove_temporaries(dir.path());
+        let mut left: Vec<String> = fs::read_dir(&below).unwrap().flatten().map(|e| e.file_name().into_string().unwrap()).collect();
+        left.sort();
+        let mut expected = others.map(str::to_owned);
+        expected.sort();
+        assert_eq!(left, expected);
     }
 }
