@@ -20,7 +20,20 @@ pub fn has_local_agent() -> bool {
 }
 
 use isotherm_wire::session::Failure;
+use std::process::Child;
+use std::time::{Duration, Instant};
 use thiserror::Error;
+
+/// Wait for a process to end, so long at the most: has it?
+fn has_ended(child: &mut Child, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+            ended => return matches!(ended, Ok(Some(_))),
+        }
+    }
+}
 
 /// Why a device could not be used.
 #[derive(Debug, Error)]

@@ -8,7 +8,7 @@ use std::io::{self, BufReader, Read};
 use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// All trials end within 20 s, a handful of tools within 8 s each, containment is tried within 20 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -68,13 +68,7 @@ fn ask(child: &mut Child, request: &ProbeRequest, nonce: String, timeout: Durati
 
 /// What an agent that has ended said; nothing of one that lives on.
 fn words(child: &mut Child) -> String {
-    let until = Instant::now() + END_TIMEOUT;
-    let ended = loop {
-        match child.try_wait() {
-            Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(2)),
-            ended => break matches!(ended, Ok(Some(_))),
-        }
-    };
+    let ended = super::has_ended(child, END_TIMEOUT);
     let mut text = Vec::new();
     if let (Some(stderr), true) = (child.stderr.take(), ended) {
         let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// A request is answered within this time, or the link counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// An agent whose input is closed is gone within this time.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first answer may have to wait for a keeper to start; hashing models of many gigabytes takes its time.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 /// Answers that wait for somebody to ask for them: a reply and its bytes are two, what is left over from a call that gave up some more.
@@ -61,6 +63,7 @@ pub struct Session {
     next_id: u64,
     /// Tells this connection's [`Happening::LinkLost`] from that of an earlier one.
     pub serial: u64,
+    pub opened: Instant,
     /// Or what an older isotherm's keeper says instead: it answers what is frozen and nothing else.
     welcome: Result<Welcome, Failure>,
     given_back: GivenBack,
@@ -113,7 +116,8 @@ impl Session {
         spawned.map_err(|e| no_answer(e.to_string()))?;
         let welcome = Err(Failure::Other { message: "it was not greeted yet".into() });
         let given_back = GivenBack::default();
-        let mut session = Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, welcome, given_back };
+        let mut session =
+            Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, opened: Instant::now(), welcome, given_back };
         match greeted.recv_timeout(ANSWER_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
@@ -258,9 +262,9 @@ impl Session {
     pub fn end(mut self) -> Result<GivenBack, DeviceError> {
         match self.call(Request::End, END_TIMEOUT)? {
             Reply::Ended => {
-                drop(self.stdin);
-                let _ = self.child.wait();
-                Ok(self.given_back)
+                let given_back = std::mem::take(&mut self.given_back);
+                self.detach();
+                Ok(given_back)
             }
             other => Err(self.unexpected(&other)),
         }
@@ -269,7 +273,10 @@ impl Session {
     /// Leave the device as it is: the keeper holds it, a run goes on.
     pub fn detach(mut self) {
         drop(self.stdin);
-        let _ = self.child.wait();
+        // It ends with its input; one that doesn't is not waited for all night.
+        if !super::has_ended(&mut self.child, LEAVE_TIMEOUT) {
+            let _ = self.child.kill().and_then(|()| self.child.wait());
+        }
     }
 }
 

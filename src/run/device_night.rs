@@ -36,6 +36,8 @@ pub(super) struct DeviceNight<'n, 'a> {
     pub(super) night: &'n mut Night<'a>,
     pub(super) device: &'a Device,
     pub(super) session: Session,
+    /// Links that were lost again soon after they were made, without a good one in between.
+    pub(super) flaps: usize,
 }
 
 impl DeviceNight<'_, '_> {

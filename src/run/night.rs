@@ -260,7 +260,7 @@ impl<'a> Night<'a> {
             session = self.relieve(device, session)?;
         }
         self.given_back(id, session.given_back());
-        let mut part = DeviceNight { night: self, device, session };
+        let mut part = DeviceNight { night: self, device, session, flaps: 0 };
         let result = part.everything();
         let DeviceNight { session, night, .. } = part;
         let written = night.write_report(id);
@@ -277,7 +277,7 @@ impl<'a> Night<'a> {
     /// its place.
     fn relieve(&mut self, device: &'a Device, session: Session) -> Result<Session, Stop> {
         self.emit(Event::OlderKeeper { device: device.id.clone() });
-        let mut part = DeviceNight { night: self, device, session };
+        let mut part = DeviceNight { night: self, device, session, flaps: 0 };
         // What has to stay in its spool is said by the next one.
         let collected = part.collect_spool();
         let DeviceNight { session, night, .. } = part;

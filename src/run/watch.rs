@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Pauses before a lost link is tried again, seconds.
 const RECONNECT_AFTER_S: [u64; 5] = [0, 1, 2, 4, 8];
+/// A link that lasted so long was a good one.
+const STEADY: Duration = Duration::from_secs(60);
 
 /// How a run ended, as far as its controller can tell.
 pub enum Ended {
@@ -113,7 +115,9 @@ impl DeviceNight<'_, '_> {
     pub(super) fn reconnect(&mut self, reason: &str) -> Result<(), Stop> {
         self.night.emit(Event::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() });
         let mut last = DeviceError::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() };
-        for seconds in RECONNECT_AFTER_S {
+        // One that is lost again and again is given more and more time, like one that can't be made.
+        self.flaps = if self.session.opened.elapsed() < STEADY { self.flaps + 1 } else { 0 };
+        for seconds in RECONNECT_AFTER_S.into_iter().skip(self.flaps.saturating_sub(1).min(RECONNECT_AFTER_S.len() - 1)) {
             self.night.pause(Duration::from_secs(seconds))?;
             match Session::open(self.device, &self.night.holder, &self.night.sender) {
                 Ok(mut session) => {

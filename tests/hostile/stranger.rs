@@ -20,7 +20,7 @@ pub struct Stranger {
 }
 
 /// Where the records of [`Stranger::new`] lie.
-pub const POINT: &str = "here/level=1-payload_mib=4-44ca3422";
+pub const POINT: &str = "here/level=1";
 
 impl Stranger {
     /// Four good records of one point, with their plan, journal and device report.
@@ -28,9 +28,12 @@ impl Stranger {
         let lab = Lab::new();
         let dir = lab.results("c");
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/reference");
-        for place in [POINT, "devices"] {
+        // Its directory there ends with digits of its identity, which are others each time the reference is made.
+        let mut points = fs::read_dir(shipped.join("here")).unwrap().flatten().map(|entry| entry.path());
+        let of_level_1 = points.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("level=1-")).unwrap();
+        for (from, place) in [(of_level_1, POINT), (shipped.join("devices"), "devices")] {
             fs::create_dir_all(dir.join(place)).unwrap();
-            for entry in fs::read_dir(shipped.join(place)).unwrap().flatten() {
+            for entry in fs::read_dir(from).unwrap().flatten() {
                 fs::copy(entry.path(), dir.join(place).join(entry.file_name())).unwrap();
             }
         }
