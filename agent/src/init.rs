@@ -127,17 +127,25 @@ fn supervise(control: &mut UnixStream, launch: &Launch, whole_namespace: bool) -
     // Moment from which KILL is due; None = nothing has to be ended yet.
     let mut kill_at: Option<u64> = None;
     loop {
-        loop {
+        let mut exited = None;
+        let drained = loop {
             match sys::wait_any() {
                 sys::Waited::Reaped(pid, status) if pid == first && !first_ended => {
                     first_ended = true;
-                    tell(control, &Told::Exited { status, at_ns: sys::monotonic_ns(), usage: sys::children_usage() })?;
+                    exited = Some((status, sys::monotonic_ns()));
                 }
                 // Before the first TERM it has ended by itself.
                 sys::Waited::Reaped(..) => ended += u32::from(kill_at.is_some()),
-                sys::Waited::NoneYet => break,
-                sys::Waited::NoChildren => return tell(control, &Told::Drained { ended, at_ns: sys::monotonic_ns() }),
+                sys::Waited::NoneYet => break false,
+                sys::Waited::NoChildren => break true,
             }
+        };
+        if let Some((status, at_ns)) = exited {
+            // Together with what had ended before it and nobody waited for.
+            tell(control, &Told::Exited { status, at_ns, usage: sys::children_usage() })?;
+        }
+        if drained {
+            return tell(control, &Told::Drained { ended, at_ns: sys::monotonic_ns() });
         }
         if first_ended && kill_at.is_none() {
             ask_all_to_end(whole_namespace);

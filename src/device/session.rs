@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// An agent whose input is closed is gone within this time.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The first answer may have to wait for a keeper to start; hashing models of many gigabytes takes its time.
+/// Hashing models of many gigabytes takes its time.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 /// Answers that wait for somebody to ask for them: a reply and its bytes are two, what is left over from a call that gave up some more.
 /// Who sends on without being asked is not read any further.
 const MOST_WAITING: usize = 8;
 /// No sealed result is larger: it is held in memory until its hash is known.
 const MOST_RESULT_BYTES: u64 = 1 << 30;
-
-/// So is the end of a session, after what was borrowed has been given back: that takes a minute for each thing at most.
-const END_TIMEOUT: Duration = Duration::from_secs(600);
+/// At the end of a session everything borrowed is given back before the answer, and by a new keeper ahead of its first one what another
+/// has left: a minute for each thing at most.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What comes to the controller by itself.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Session {
             Err(_) => return Err(no_answer(session.with_stderr("no proof of life in time"))),
         }
         let ours = protocol_version();
-        session.welcome = match session.call(Request::Hello(Hello { protocol: ours, holder: holder.clone() }), ANSWER_TIMEOUT) {
+        session.welcome = match session.call(Request::Hello(Hello { protocol: ours, holder: holder.clone() }), GIVE_BACK_TIMEOUT) {
             Ok(Reply::Welcome(mut welcome)) => {
                 session.given_back = std::mem::take(&mut welcome.given_back);
                 Ok(welcome)
@@ -260,7 +260,7 @@ impl Session {
 
     /// Give the device back: the keeper restores what was borrowed, ends the lease and exits.
     pub fn end(mut self) -> Result<GivenBack, DeviceError> {
-        match self.call(Request::End, END_TIMEOUT)? {
+        match self.call(Request::End, GIVE_BACK_TIMEOUT)? {
             Reply::Ended => {
                 let given_back = std::mem::take(&mut self.given_back);
                 self.detach();

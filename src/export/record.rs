@@ -8,7 +8,7 @@ use crate::config::model::AxisValue;
 use crate::digest::sha256_hex;
 use crate::plan::expand;
 use crate::plan::identity::point_identity;
-use crate::store::record::{ExportNote, Exported, Identity, PointIds, RawStream, Record, Replaced, Samples, Sidecar};
+use crate::store::record::{ExportNote, Exported, Identity, PointIds, RawStream, Record, Replaced, Sidecar};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::Machine;
@@ -184,13 +184,6 @@ pub fn machine(machine: &mut Machine, secrets: &Secrets, field: &str, replaced: 
         *id = secrets.pseudonym(id);
         note("boot_id", "boot id".into());
     }
-    for (i, reason) in machine.containment.reasons.iter_mut().enumerate() {
-        if let Some(start) = reason.find(CGROUPS) {
-            let end = reason[start..].find(':').map_or(reason.len(), |length| start + length);
-            reason.replace_range(start..end, "$CGROUP");
-            note(&format!("containment.reasons.{i}"), "path of a cgroup".into());
-        }
-    }
     if let Some(line) = &machine.kernel_cmdline {
         let words: Vec<&str> = line.split_whitespace().collect();
         let kept: Vec<&str> = words.iter().copied().take_while(|word| *word != "--").filter(|word| is_harmless(word)).collect();
@@ -206,34 +199,6 @@ fn is_harmless(word: &str) -> bool {
     KERNEL_WORDS.contains(&name) && value.bytes().all(|b| b.is_ascii_alphanumeric() || b",._:-".contains(&b))
 }
 
-const CGROUPS: &str = "/sys/fs/cgroup/";
-
-/// Where the keeper's own cgroup is: a container's id, a user's slice. Its files keep their names.
-fn cgroup_paths(record: &mut Record, replaced: &mut Vec<Replaced>) {
-    let mut hide = |field: &str, path: &mut String| {
-        if path.starts_with(CGROUPS) {
-            *path = format!("$CGROUP/{}", path.rsplit('/').next().unwrap_or_default());
-            replaced.push(Replaced { field: field.to_owned(), what: "path of a cgroup".into() });
-        }
-    };
-    for (when, snapshot) in [("before", &mut record.context.before), ("after", &mut record.context.after)] {
-        for (i, reading) in snapshot.iter_mut().flat_map(|snapshot| &mut snapshot.readings).enumerate() {
-            hide(&format!("context.{when}.readings.{i}.source"), &mut reading.source);
-        }
-    }
-    match &mut record.samples {
-        Samples::Inline(series) => {
-            series.columns.iter_mut().enumerate().for_each(|(i, c)| hide(&format!("samples.inline.columns.{i}.source"), &mut c.source));
-        }
-        Samples::Sidecar { columns, .. } => {
-            columns.iter_mut().enumerate().for_each(|(i, c)| hide(&format!("samples.sidecar.columns.{i}.source"), &mut c.source));
-        }
-    }
-    if let Some(path) = record.device.containment.as_mut().and_then(|containment| containment.cgroup.as_mut()) {
-        hide("device.containment.cgroup", path);
-    }
-}
-
 /// A record with everything private replaced, declared, and ready to be sealed. `dir`: where its sidecars lie.
 pub fn public(old: &Record, dir: &Path, secrets: &Secrets, names: &Names, note: &ExportNote) -> Result<Made, String> {
     let mut record = old.clone();
@@ -243,7 +208,6 @@ pub fn public(old: &Record, dir: &Path, secrets: &Secrets, names: &Names, note: 
     if let Some(of) = &mut record.device.machine {
         machine(of, secrets, "device.machine", &mut replaced);
     }
-    cgroup_paths(&mut record, &mut replaced);
     for (name, value) in record.backend.executed.iter_mut().flat_map(|executed| &mut executed.env) {
         if !variables::is_public(name) && !variables::is_axis(name, &old.ids.point) {
             REDACTED.clone_into(value);

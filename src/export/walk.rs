@@ -45,10 +45,29 @@ const MAKES: [&str; 5] = ["arch", "board_model", "cpu_model", "libc", "os"];
 /// Maps whose keys are names of the campaign's or paths.
 const NAMED: [&str; 6] = ["axes", "env", "files", "metrics", "reasons", "tags"];
 
+/// A text without where a cgroup is, which names a container or a user's session; the last part of a path stays. `None` = there is none.
+fn without_cgroups(text: &str) -> Option<String> {
+    const MOUNT: &str = "/sys/fs/cgroup/";
+    let (mut clean, mut rest) = (String::new(), text);
+    while let Some(start) = rest.find(MOUNT) {
+        let path = &rest[start..];
+        let end = path.find(|c: char| c.is_whitespace() || ":,;\"')".contains(c)).unwrap_or(path.len());
+        clean += &rest[..start];
+        clean += "$CGROUP/";
+        clean += path[..end].rsplit('/').next().unwrap_or_default();
+        rest = &path[end..];
+    }
+    (!clean.is_empty()).then(|| clean + rest)
+}
+
 /// Take everything private out of a document; what was replaced where.
 pub fn scrub(value: &mut Value, secrets: &Secrets, field: &str, replaced: &mut Vec<Replaced>) {
     match value {
         Value::String(text) => {
+            if let Some(clean) = without_cgroups(text) {
+                replaced.push(Replaced { field: field.to_owned(), what: "path of a cgroup".into() });
+                *text = clean;
+            }
             let (clean, what) = secrets.scrub(text.as_bytes());
             if !what.is_empty() {
                 let clean = String::from_utf8_lossy(&clean).into_owned();

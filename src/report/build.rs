@@ -117,12 +117,15 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, options: ReportOptions) -
 
 /// The rows of a point: one for each operating state that its runs found, because numbers of different states are never averaged.
 fn rows(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<'_>, options: ReportOptions) -> Vec<Row> {
-    let usable = point.own_runs().filter(|run| match run.fate() {
-        Fate::Ok => true,
-        Fate::Degraded => options.include_degraded,
-        Fate::Invalid | Fate::Failed | Fate::Skipped => false,
-    });
-    let governors: BTreeSet<&Option<String>> = point.own_runs().map(|run| &run.record.context.state.governor).collect();
+    let usable: Vec<&Run<'_>> = point
+        .own_runs()
+        .filter(|run| match run.fate() {
+            Fate::Ok => true,
+            Fate::Degraded => options.include_degraded,
+            Fate::Invalid | Fate::Failed | Fate::Skipped => false,
+        })
+        .collect();
+    let governors: BTreeSet<&String> = usable.iter().filter_map(|run| run.record.context.state.governor.as_ref()).collect();
     let mut by_state: BTreeMap<String, Vec<&Run<'_>>> = BTreeMap::new();
     for run in usable {
         by_state.entry(operating_state(&run.record.context.state, governors.len() > 1)).or_default().push(run);

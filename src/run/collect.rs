@@ -12,7 +12,8 @@ use crate::store::results::{Results, ResultsId};
 use crate::store::write::Valid;
 use crate::store::{StoreError, results};
 use isotherm_wire::result::RunResult;
-use isotherm_wire::session::{Event, Holder, RunState, SpoolEntry};
+use isotherm_wire::session::{Event, Holder, Phase, RunState, SpoolEntry};
+use isotherm_wire::task::SWAPOFF_DEADLINE_MS;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -159,11 +160,16 @@ pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<Vec<Strin
         if !matches!(state, RunState::Running { .. }) {
             continue;
         }
-        session.attach(&run_id)?;
+        // It may have ended by itself meanwhile. A step of its preparation is never ended in the middle.
+        let within = match session.attach(&run_id)? {
+            RunState::Running { phase: Phase::Prepare } => SEALED_WITHIN + Duration::from_millis(SWAPOFF_DEADLINE_MS),
+            RunState::Running { .. } => SEALED_WITHIN,
+            RunState::Sealed { .. } | RunState::Lost { .. } => continue,
+        };
         session.cancel(&run_id)?;
         // Sealed, or its keeper says why not: after that nothing of it is left.
         loop {
-            match happenings.recv_timeout(SEALED_WITHIN) {
+            match happenings.recv_timeout(within) {
                 Ok(Happening::Event(Event::Sealed { run_id: of, .. } | Event::SealFailed { run_id: of, .. })) if of == run_id => break,
                 Ok(Happening::LinkLost { reason, .. }) => return Err(DeviceError::LinkLost { device: device.id.clone(), reason }.into()),
                 Ok(_) => {}

@@ -32,8 +32,10 @@ pub fn restore(device: &Device, dir: Option<&Path>, controller: &str) -> Result<
     let mut given_back = session.given_back();
     let at_the_end = session.end()?;
     drop(lock);
+    // What failed at first was tried again at the end: it is told of once, as it ended.
+    let is_told = |failed: &String, of: &[String]| of.iter().any(|other| failed.starts_with(other.split(": ").next().unwrap_or(other)));
+    given_back.failed.retain(|failed| !is_told(failed, &at_the_end.restored) && !is_told(failed, &at_the_end.failed));
     given_back.restored.extend(at_the_end.restored);
-    // What failed at first has been tried again since.
-    given_back.failed = if at_the_end.failed.is_empty() { given_back.failed } else { at_the_end.failed };
+    given_back.failed.extend(at_the_end.failed);
     Ok(given_back)
 }

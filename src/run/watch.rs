@@ -117,8 +117,9 @@ impl DeviceNight<'_, '_> {
         let mut last = DeviceError::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() };
         // One that is lost again and again is given more and more time, like one that can't be made.
         self.flaps = if self.session.opened.elapsed() < STEADY { self.flaps + 1 } else { 0 };
-        for seconds in RECONNECT_AFTER_S.into_iter().skip(self.flaps.saturating_sub(1).min(RECONNECT_AFTER_S.len() - 1)) {
-            self.night.pause(Duration::from_secs(seconds))?;
+        for place in 0..RECONNECT_AFTER_S.len() {
+            let later = (place + self.flaps.saturating_sub(1)).min(RECONNECT_AFTER_S.len() - 1);
+            self.night.pause(Duration::from_secs(RECONNECT_AFTER_S[later]))?;
             match Session::open(self.device, &self.night.holder, &self.night.sender) {
                 Ok(mut session) => {
                     self.night.given_back(&self.device.id, session.given_back());

@@ -35,6 +35,8 @@ impl Board {
         }
         let board = Board { lab: Lab::of(user) };
         board.lab.write("sys/devices/system/cpu/cpufreq/.keep", "");
+        board.lab.write("sys/devices/system/cpu/cpu0/.keep", "");
+        std::os::unix::fs::symlink("../cpufreq/policy0", board.lab.path("sys/devices/system/cpu/cpu0/cpufreq")).unwrap();
         for (policy, governor, max) in [("policy0", "ondemand", "1500000"), ("policy4", "powersave", "2400000")] {
             for (file, value) in [
                 ("scaling_governor", governor),

@@ -21,6 +21,9 @@ fn governor_and_limits_are_there_for_the_runs_that_ask_for_them_and_as_before_fo
             vec!["give_back done"],
         ]
     );
+    // The state that each was measured in, not the one that it found.
+    let governors: Vec<_> = board.records().iter().map(|record| record["context"]["state"]["governor"].clone()).collect();
+    assert_eq!(governors, board.seen());
     // Nothing was left to be given back at the end.
     assert!(!ran.stderr().contains("given back"), "{}", ran.stderr());
     let record = &board.records()[0];

@@ -66,7 +66,7 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
         microcode: cpuinfo_field(&cpuinfo, &["microcode"]),
         mitigations: mitigations(root),
         transparent_hugepages: text(root, "sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(bracketed),
-        governor: text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor: governor(root),
         uid: sys::uid(),
         limits: cgroup::limits(root),
         containment: containment.clone(),
@@ -74,6 +74,11 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
 }
 
 /// Which boot of the machine this is; `None` where the kernel doesn't say.
+/// cpufreq governor of CPU 0.
+pub fn governor(root: &Path) -> Option<String> {
+    text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+}
+
 pub fn boot_id(root: &Path) -> Option<String> {
     text(root, "proc/sys/kernel/random/boot_id")
 }

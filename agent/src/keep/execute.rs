@@ -106,6 +106,8 @@ impl<'a> Run<'a> {
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
         self.prepare()?;
+        // What the run is measured under, not what it found.
+        self.result.machine.governor = inspect::machine::governor(Path::new("/"));
         self.check_memory()?;
         fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
         self.settle()?;

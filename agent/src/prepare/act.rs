@@ -60,6 +60,8 @@ pub trait Act {
     /// # Errors
     /// `Denied`, `Failed`, or `Hangs` when it is still at it past its deadline, as an earlier one may be.
     fn act(&mut self, action: &Action) -> Result<(), Stop>;
+    /// What an earlier one is still at, past its deadline or its keeper's end.
+    fn unfinished(&self) -> Option<String>;
     /// Wait a little for what a driver does by itself.
     fn pause(&mut self);
 }
@@ -117,6 +119,10 @@ impl Act for Children {
             Ok(Told::Failed(why)) => Err(Stop::Failed(format!("{action}: {why}"))),
             Err(_) => Err(Stop::Failed(format!("{action}: its process ended without a word"))),
         }
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        unfinished(&self.dir)
     }
 
     fn pause(&mut self) {

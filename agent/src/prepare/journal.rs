@@ -140,6 +140,10 @@ impl Journal {
 
     /// Set back what `which` takes, the last borrowed first. What can't be stays noted, to be tried again; with it what hangs.
     pub fn give_back(&mut self, root: &Path, act: &mut dyn Act, which: impl Fn(&Borrowed) -> bool) -> (GivenBack, Option<String>) {
+        // What is read now is not yet what it will leave: an area is on until its swapoff has ended.
+        if let Some(what) = act.unfinished() {
+            return (GivenBack { restored: Vec::new(), failed: vec![what.clone()] }, Some(what));
+        }
         let (mut given_back, mut hangs) = (GivenBack::default(), None);
         let mut left = Vec::new();
         let rebooted = self.boot_id != boot_id(root);

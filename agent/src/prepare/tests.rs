@@ -26,6 +26,11 @@ struct Kernel {
 }
 
 impl Act for Kernel {
+    fn unfinished(&self) -> Option<String> {
+        let hangs = |(_, stop): &(&str, Stop)| if let Stop::Hangs(what) = stop { Some(what.clone()) } else { None };
+        self.refuses.lock().unwrap().iter().find_map(hangs)
+    }
+
     fn act(&mut self, action: &Action) -> Result<(), Stop> {
         let words = action.to_string().replace(&format!("{}/", self.root.display()), "");
         self.did.lock().unwrap().push(words.clone());
@@ -298,6 +303,9 @@ fn a_swapoff_that_does_not_end_ends_the_run_and_its_area_stays_noted() {
     let ended = preparation.before_run(&[Prepare::ResetSwap(When::Each), Prepare::DropCaches(When::Each)], || false, &mut steps);
     assert_eq!(ended, Err(Ended::Hangs("swapoff /var/a has not ended".into())));
     assert_eq!((steps.len(), steps[0].outcome), (1, StepOutcome::Failed));
+    assert!(board.journal().unwrap().to_string().contains("/var/a"));
+    // The kernel lists it as long as its swapoff is at it: that it is on now means nothing.
+    assert_eq!(preparation.give_back().failed, ["swapoff /var/a has not ended"]);
     assert!(board.journal().unwrap().to_string().contains("/var/a"));
     // Nor does a run begin beside a swapon that doesn't end.
     board.obey();

@@ -37,7 +37,10 @@ struct State {
     reader: u64,
     /// Which sensor is being read, and since when; `None` between rounds.
     reading: Option<(usize, u64)>,
+    /// Of this round: `None` until the sensor is through.
     values: Vec<Option<f64>>,
+    /// Costly ones are read as well.
+    everything: bool,
     /// How long its last read took, ns, and when that began.
     costs: Vec<Option<(u64, u64)>>,
     given_up: Vec<bool>,
@@ -46,7 +49,7 @@ struct State {
 impl Lane {
     pub fn start(sensors: Vec<Sensor>) -> Lane {
         let n = sensors.len();
-        let state = State { reader: 0, reading: None, values: vec![None; n], costs: vec![None; n], given_up: vec![false; n] };
+        let state = State { reader: 0, reading: None, values: vec![None; n], everything: false, costs: vec![None; n], given_up: vec![false; n] };
         let shared = Arc::new(Shared { sensors, state: Mutex::new(state), finished: Condvar::new() });
         let go = if n == 0 { channel().0 } else { read_on(&shared, 0) };
         Lane { shared, go }
@@ -54,6 +57,11 @@ impl Lane {
 
     /// Begin a round unless one is still on its way; whoever hangs in that one is given up.
     pub fn ask(&mut self) {
+        self.begin(false);
+    }
+
+    /// Has a round begun?
+    fn begin(&mut self, everything: bool) -> bool {
         let mut state = self.shared.state();
         let now_ns = sys::monotonic_ns();
         match state.reading {
@@ -68,35 +76,37 @@ impl Lane {
                 self.go = read_on(&self.shared, reader);
                 state = self.shared.state();
             }
-            Some(_) => return,
+            Some(_) => return false,
         }
         if state.values.is_empty() {
-            return;
+            return true;
         }
+        state.values.fill(None);
+        state.everything = everything;
         state.reading = Some((0, now_ns));
         // Without a thread, as where none could be started, nothing is read.
         if self.go.send(()).is_err() {
             state.reading = None;
         }
+        true
     }
 
-    /// Values by sensor, once the round is over or `patience` is. One that is being read just now has none.
+    /// Values by sensor, once the round is over or `patience` is. Who isn't through by then has none.
     pub fn take(&self, patience: Duration, values: &mut [Option<f64>]) {
         let state = self.shared.state();
         let waited = self.shared.finished.wait_timeout_while(state, patience, |state| state.reading.is_some());
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         values.copy_from_slice(&state.values);
-        if let Some((at, _)) = state.reading {
-            values[at] = None;
-        }
     }
 
-    /// Everything once: waits as long as any sensor may take, and goes on without those that hang.
+    /// Everything once, now, costly ones too: waits as long as any sensor may take, and goes on without those that hang.
     pub fn all(&mut self, values: &mut [Option<f64>]) {
-        for _ in 0..=self.shared.sensors.len() {
-            self.ask();
+        let mut begun = false;
+        // Each of them may hang once, and a round of before may be on its way.
+        for _ in 0..self.shared.sensors.len() + 2 {
+            begun |= self.begin(true);
             self.take(Duration::from_nanos(GIVE_UP_NS + COSTLY_NS), values);
-            if self.shared.state().reading.is_none() {
+            if begun && self.shared.state().reading.is_none() {
                 return;
             }
         }
@@ -141,8 +151,7 @@ impl Shared {
                     return false;
                 }
                 let rested = |(cost_ns, then_ns): (u64, u64)| cost_ns <= COSTLY_NS || begin_ns.saturating_sub(then_ns) >= COSTLY_EVERY_NS;
-                if state.given_up[at] || !state.costs[at].is_none_or(rested) {
-                    state.values[at] = None;
+                if state.given_up[at] || !(state.everything || state.costs[at].is_none_or(rested)) {
                     continue;
                 }
                 state.reading = Some((at, begin_ns));
