@@ -7,7 +7,7 @@ use crate::device::DeviceError;
 use crate::report;
 use crate::run::{self, CollectError};
 use crate::store::StoreError;
-use isotherm_wire::session::Failure;
+use isotherm_wire::session::{Failure, GivenBack};
 use serde_json::json;
 
 pub fn collect(args: &CollectArgs) -> u8 {
@@ -23,6 +23,7 @@ pub fn collect(args: &CollectArgs) -> u8 {
         Ok(done) => done,
         Err(error) => return refused(&error),
     };
+    tell(&device, &done.given_back);
     for (what, why) in &done.left {
         say!("left: {}: {}", plain(what), plain(why));
     }
@@ -64,15 +65,16 @@ pub fn cancel(args: &CancelArgs) -> u8 {
         Err(code) => return code,
     };
     match run::cancel(&device, &dir, &run::controller()) {
-        Ok(ended) if ended.is_empty() => {
-            say!("nothing of this campaign runs on `{}`", device.id);
-            exit::OK
-        }
-        Ok(ended) => {
+        Ok((ended, given_back)) => {
             for label in &ended {
                 say!("cancelled on `{}`: {}", device.id, plain(label));
             }
-            say!("next: {} run {}   # collects what it left", program(), shell_word(&args.file));
+            tell(&device, &given_back);
+            if ended.is_empty() {
+                say!("nothing of this campaign runs on `{}`", device.id);
+            } else {
+                say!("next: {} run {}   # collects what it left", program(), shell_word(&args.file));
+            }
             exit::OK
         }
         Err(error) => refused(&error),
@@ -107,11 +109,19 @@ pub fn restore(args: &RestoreArgs) -> u8 {
     if given_back.is_empty() {
         say!("nothing is borrowed of `{}`", device.id);
     }
+    tell(&device, &GivenBack { restored: Vec::new(), failed: given_back.failed.clone() });
+    let code = print(&given_back.restored.iter().map(|what| format!("{}\n", plain(what))).collect::<String>());
+    if code == exit::OK && !given_back.failed.is_empty() { exit::NOT_ALL } else { code }
+}
+
+/// What was given back beside what was asked for, and what could not be.
+fn tell(device: &Device, given_back: &GivenBack) {
+    for what in &given_back.restored {
+        say!("given back on `{}`: {}", device.id, plain(what));
+    }
     for what in &given_back.failed {
         complain(&format!("not given back: {}", plain(what)), None);
     }
-    let code = print(&given_back.restored.iter().map(|what| format!("{}\n", plain(what))).collect::<String>());
-    if code == exit::OK && !given_back.failed.is_empty() { exit::NOT_ALL } else { code }
 }
 
 /// The one that is named, or the only one there is.

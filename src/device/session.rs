@@ -174,7 +174,7 @@ impl Session {
                     return Err(DeviceError::Refused { device: self.device.clone(), failure: Box::new(failure) });
                 }
                 Ok(Answer::Reply { id: of, reply }) if of == id => return Ok(reply),
-                Ok(Answer::GivenBack(given_back)) => self.given_back = given_back,
+                Ok(Answer::GivenBack(given_back)) => self.given_back.join(given_back),
                 // Left over from a call that gave up.
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return Err(self.lost("no answer in time")),

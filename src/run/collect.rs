@@ -12,7 +12,7 @@ use crate::store::results::{Results, ResultsId};
 use crate::store::write::Valid;
 use crate::store::{StoreError, results};
 use isotherm_wire::result::RunResult;
-use isotherm_wire::session::{Event, Holder, Phase, RunState, SpoolEntry};
+use isotherm_wire::session::{Event, GivenBack, Holder, Phase, RunState, SpoolEntry};
 use isotherm_wire::task::SWAPOFF_DEADLINE_MS;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,6 +38,8 @@ pub struct Collected {
     pub stored: Vec<Stored>,
     /// Could not be stored, or there is nothing to store: the run or its campaign, and why.
     pub left: Vec<(String, String)>,
+    /// What keepers of before had borrowed of the device.
+    pub given_back: GivenBack,
 }
 
 /// A record that was made.
@@ -63,9 +65,7 @@ pub fn collect(device: &Device, into: &Path, keep: bool, controller: &str) -> Re
     let outcome = collect_all(&mut session, into, keep, controller);
     // Even where something failed: the device is given back.
     let ended = session.end();
-    let collected = outcome?;
-    ended?;
-    Ok(collected)
+    Ok(Collected { given_back: ended?, ..outcome? })
 }
 
 pub(super) fn holder(results_id: &str, campaign: &str, controller: &str) -> Holder {
@@ -141,11 +141,11 @@ fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manife
 }
 
 /// End what runs on a device for a results directory; its result is sealed there as cancelled, for the next `run` to collect. Labels of
-/// what was ended.
+/// what was ended, and what was given back where no controller was left to do it.
 ///
 /// # Errors
 /// `NotResults`, or the device can't be used, or belongs to another campaign.
-pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<Vec<String>, CollectError> {
+pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<(Vec<String>, GivenBack), CollectError> {
     let ResultsId { results_id, campaign, .. } = results::read_id(dir)?;
     // A controller that is still there keeps the device; else nobody does, and none starts meanwhile.
     let lock = match Results::existing(dir, &format!("campaign `{campaign}` is cancelled by {controller}")) {
@@ -180,9 +180,12 @@ pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<Vec<Strin
         }
         ended.push(manifest["label"].as_str().map_or_else(|| format!("run {run_id}"), str::to_owned));
     }
-    match lock {
-        Some(_) => _ = session.end()?,
-        None => session.detach(),
-    }
-    Ok(ended)
+    let given_back = match lock {
+        Some(_) => session.end()?,
+        None => {
+            session.detach();
+            GivenBack::default()
+        }
+    };
+    Ok((ended, given_back))
 }

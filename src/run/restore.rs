@@ -27,15 +27,8 @@ pub fn restore(device: &Device, dir: Option<&Path>, controller: &str) -> Result<
         None => holder(&uuid::Uuid::new_v4().to_string(), "isotherm restore", controller),
     };
     let (sender, _happenings) = channel();
-    let mut session = Session::open(device, &holder, &sender)?;
     // By a keeper that was just started, or by one that was there.
-    let mut given_back = session.given_back();
-    let at_the_end = session.end()?;
+    let given_back = Session::open(device, &holder, &sender)?.end()?;
     drop(lock);
-    // What failed at first was tried again at the end: it is told of once, as it ended.
-    let is_told = |failed: &String, of: &[String]| of.iter().any(|other| failed.starts_with(other.split(": ").next().unwrap_or(other)));
-    given_back.failed.retain(|failed| !is_told(failed, &at_the_end.restored) && !is_told(failed, &at_the_end.failed));
-    given_back.restored.extend(at_the_end.restored);
-    given_back.failed.extend(at_the_end.failed);
     Ok(given_back)
 }

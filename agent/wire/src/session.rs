@@ -139,6 +139,15 @@ pub struct GivenBack {
 }
 
 impl GivenBack {
+    /// What was tried again since is told of once, as it ended.
+    pub fn join(&mut self, later: GivenBack) {
+        let thing = |told: &str| told.split(": ").next().unwrap_or(told).to_owned();
+        let again: Vec<String> = later.restored.iter().chain(&later.failed).map(|told| thing(told)).collect();
+        self.failed.retain(|failed| !again.contains(&thing(failed)));
+        self.restored.extend(later.restored);
+        self.failed.extend(later.failed);
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.restored.is_empty() && self.failed.is_empty()
