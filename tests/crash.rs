@@ -166,7 +166,7 @@ fn a_keeper_that_ends_at_any_call_of_sealing_giving_or_forgetting_a_result_leave
         return;
     }
     // Its threads make about so many of each while they seal a result, hand it over and forget it.
-    let counts = [("openat", 40), ("write", 6), ("fsync", 3), ("rename", 2), ("mkdir", 1), ("unlink", 1), ("pread64", 8), ("unlinkat", 4)];
+    let counts = [("openat", 40), ("write", 6), ("fsync", 3), ("rename", 3), ("mkdir", 1), ("unlink", 1), ("pread64", 8), ("unlinkat", 4)];
     for (call, n) in chosen(&counts) {
         let rig = Rig::new(User::Caller);
         let mut controller = rig.start();

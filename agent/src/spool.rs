@@ -20,6 +20,8 @@ const RUN: Format = Format::new("spool_version", &[]);
 /// Space set aside for a result before its run starts, bytes: both ends of both streams in base64, and samples of hours.
 const RESERVED_BYTES: u64 = 8 << 20;
 const RESERVE: &str = "reserve";
+/// Begins the name of what is being removed; no run id does.
+const FORGOTTEN: &str = ".forgotten-";
 
 /// What is known of a run before it has a result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -105,10 +107,12 @@ impl Spool {
         Ok(entries)
     }
 
-    /// Remove what has no `run.json`: it never started. For a keeper that has just come, when nobody is about to begin a run.
+    /// Remove what was being forgotten, and what has no `run.json`: it never started. For a keeper that has just come, when nobody is about
+    /// to begin a run.
     pub fn drop_unstarted(&self) -> io::Result<()> {
         for dir in fs::read_dir(&self.dir)?.flatten() {
-            if !dir.path().join("run.json").exists() {
+            let is_forgotten = dir.file_name().as_encoded_bytes().starts_with(FORGOTTEN.as_bytes());
+            if is_forgotten || !dir.path().join("run.json").exists() {
                 let _ = fs::remove_dir_all(dir.path());
             }
         }
@@ -138,11 +142,15 @@ impl Spool {
         Ok(chunk)
     }
 
+    /// Drop a run. By one rename it is gone: without that, one that is interrupted could leave a run without its result.
     pub fn forget(&self, run_id: &str) -> io::Result<()> {
-        match self.dir_of(run_id) {
-            Some(dir) => fs::remove_dir_all(dir).and_then(|()| File::open(&self.dir)?.sync_all()),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
+        let dir = self.dir_of(run_id).ok_or(io::ErrorKind::NotFound)?;
+        let forgotten = self.dir.join(format!("{FORGOTTEN}{run_id}"));
+        fs::rename(dir, &forgotten)?;
+        File::open(&self.dir)?.sync_all()?;
+        // What is left of it is removed by the next keeper.
+        let _ = fs::remove_dir_all(forgotten);
+        Ok(())
     }
 }
 
@@ -228,6 +236,18 @@ mod tests {
         spool.drop_unstarted().unwrap();
         let [entry] = &spool.entries().unwrap()[..] else { panic!() };
         assert_eq!((entry.run_id.as_str(), entry.run.as_ref().unwrap_err()), ("0192-aa", &Unread::Newer { found: 2, reads: 1 }));
+    }
+
+    #[test]
+    fn a_run_that_was_being_forgotten_is_gone_whatever_is_left_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path().into());
+        let left = dir.path().join(format!("{FORGOTTEN}0192-aa"));
+        fs::create_dir(&left).unwrap();
+        write_durably(&left, "run.json", &serde_json::to_vec(&run("0192-aa")).unwrap()).unwrap();
+        assert!(spool.entries().unwrap().is_empty() && spool.entry("0192-aa").is_none());
+        spool.drop_unstarted().unwrap();
+        assert!(!left.exists());
     }
 
     #[test]
