@@ -38,15 +38,8 @@ fn has_strace() -> bool {
 
 /// `isotherm ARGS` under strace with these options; only its first thread is traced, and nothing that it starts.
 fn traced(lab: &Lab, options: &[String], args: &[&str]) -> Command {
-    let plain = lab.isotherm(args);
-    let mut command = Command::new("strace");
-    command.args(["-o", "/dev/stderr"]).args(options).arg(plain.get_program()).args(plain.get_args());
-    command.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    if let Some(dir) = plain.get_current_dir() {
-        command.current_dir(dir);
-    }
-    command.stdin(Stdio::null());
-    command
+    let options = options.iter().map(String::as_str);
+    lab.isotherm_inside(&["strace", "-o", "/dev/stderr"].into_iter().chain(options).collect::<Vec<_>>(), args)
 }
 
 fn lab() -> Lab {

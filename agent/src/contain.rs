@@ -194,10 +194,10 @@ fn watch(
         if give_up_at.is_none() {
             ended.timed_out = timeout_at.is_some_and(|t| now >= t);
             ended.thrashed = !ended.timed_out && memory.thrashes();
-        }
-        if (ended.timed_out || ended.thrashed) && give_up_at.is_none() {
-            let _ = control.write_all(&[TERMINATE]);
-            give_up_at = Some(now + deadline.grace_ns + UNKILLABLE_NS);
+            if ended.timed_out || ended.thrashed {
+                let _ = control.write_all(&[TERMINATE]);
+                give_up_at = Some(now + deadline.grace_ns + UNKILLABLE_NS);
+            }
         }
         if give_up_at.is_some_and(|t| now >= t) {
             return Ok(Watched::GaveUp);

@@ -101,9 +101,7 @@ impl Bench {
     /// The only record.
     #[track_caller]
     pub fn record(&self) -> Value {
-        let mut records = self.lab.records("c");
-        assert_eq!(records.len(), 1, "{records:?}");
-        records.remove(0).1
+        self.lab.only_record("c")
     }
 
     /// Path of a record relative to the results directory, which has to be there.

@@ -70,9 +70,7 @@ matrix:
     /// The only record.
     #[track_caller]
     pub fn record(&self) -> Value {
-        let mut records = self.lab.records("c");
-        assert_eq!(records.len(), 1, "{records:?}");
-        records.remove(0).1
+        self.lab.only_record("c")
     }
 }
 

@@ -4,7 +4,6 @@ use crate::lab::{Lab, Ran, eventually, is_root};
 use crate::trees::fifo;
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
 
 pub fn json(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout()).unwrap()
@@ -94,13 +93,8 @@ fn sensors_of_the_real_sys_are_found_and_one_that_hangs_hangs_nothing() {
     lab.write("fake/class/powercap/intel-rapl:0/name", "package-0\n");
     lab.write("fake/class/powercap/intel-rapl:0/energy_uj", "1234567\n");
     let mount = "mount -t overlay ovl -o lowerdir=\"$0\":/sys /sys 2>/dev/null || exit 77; exec \"$@\"";
-    let isotherm = lab.isotherm(&["probe", "--json"]);
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", mount]).arg(lab.path("fake")).arg(isotherm.get_program()).args(isotherm.get_args());
-    command.env_clear().current_dir(lab.path(""));
-    for (name, value) in isotherm.get_envs() {
-        command.env(name, value.unwrap());
-    }
+    let fake = lab.path("fake").display().to_string();
+    let mut command = lab.isotherm_inside(&["unshare", "-m", "sh", "-c", mount, &fake], &["probe", "--json"]);
     let ran = match command.output() {
         Ok(output) if output.status.code() == Some(77) => {
             eprintln!("skipped: sensors laid over /sys (mounting an overlay is not permitted here)");

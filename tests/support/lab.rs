@@ -166,6 +166,14 @@ impl Lab {
         self.processes().into_iter().filter(|pid| line(pid).contains(text)).collect()
     }
 
+    /// The only record of a campaign.
+    #[track_caller]
+    pub fn only_record(&self, campaign: &str) -> serde_json::Value {
+        let mut records = self.records(campaign);
+        assert_eq!(records.len(), 1, "{records:?}");
+        records.remove(0).1
+    }
+
     /// All records of a campaign with their paths, without `superseded/`.
     pub fn records(&self, campaign: &str) -> Vec<(PathBuf, serde_json::Value)> {
         let mut found = Vec::new();

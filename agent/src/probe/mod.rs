@@ -11,7 +11,7 @@ mod inference;
 mod permission;
 mod power_source;
 mod recorded;
-mod temperature;
+pub mod temperature;
 mod throttling;
 mod trial;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What silicon and its sensors can be, m°C. Below stands for "off": −256 °C of a powered-down GPU zone (Jetson), −274 °C of an
 /// unplugged probe.
-const PLAUSIBLE_MC: RangeInclusive<i64> = -55_000..=200_000;
+pub const PLAUSIBLE_MC: RangeInclusive<i64> = -55_000..=200_000;
 
 pub fn entries(prober: &Prober) -> Vec<Capability> {
     let mut entries = Vec::new();

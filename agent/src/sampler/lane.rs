@@ -141,15 +141,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For the thread that reads now; `None` for one that has been left behind.
+    fn state_of(&self, reader: u64) -> Option<MutexGuard<'_, State>> {
+        Some(self.state()).filter(|state| state.reader == reader)
+    }
+
     /// One round; false for a thread that has been left behind.
     fn round(&self, reader: u64, files: &mut [Option<Vec<File>>]) -> bool {
         for (at, sensor) in self.sensors.iter().enumerate() {
             let begin_ns = sys::monotonic_ns();
             {
-                let mut state = self.state();
-                if state.reader != reader {
-                    return false;
-                }
+                let Some(mut state) = self.state_of(reader) else { return false };
                 let rested = |(cost_ns, then_ns): (u64, u64)| cost_ns <= COSTLY_NS || begin_ns.saturating_sub(then_ns) >= COSTLY_EVERY_NS;
                 if state.given_up[at] || !(state.everything || state.costs[at].is_none_or(rested)) {
                     continue;
@@ -160,17 +162,11 @@ impl Shared {
                 files[at] = sensor.files.iter().map(|path| File::open(path).ok()).collect();
             }
             let value = files[at].as_ref().and_then(|files| read(sensor, files));
-            let mut state = self.state();
-            if state.reader != reader {
-                return false;
-            }
+            let Some(mut state) = self.state_of(reader) else { return false };
             state.values[at] = value;
             state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
         }
-        let mut state = self.state();
-        if state.reader != reader {
-            return false;
-        }
+        let Some(mut state) = self.state_of(reader) else { return false };
         state.reading = None;
         self.finished.notify_all();
         true

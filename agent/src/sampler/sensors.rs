@@ -2,6 +2,7 @@
 //!
 //! Takes the probe's entries, gives columns, names and how texts become numbers; must not know when anything is read.
 
+use crate::probe::temperature::PLAUSIBLE_MC;
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::{Capability, Family, Found};
 use isotherm_wire::telemetry::Reading;
@@ -29,9 +30,6 @@ enum Scale {
     Hexadecimal,
 }
 
-/// Silicon and its sensors, °C. Below stands for "off": −256 °C of a powered-down GPU zone (Jetson), −274 °C of an unplugged probe.
-const PLAUSIBLE_C: std::ops::RangeInclusive<f64> = -55.0..=200.0;
-
 impl Sensor {
     /// The value in the texts of its files, in their order; `None` for what is no number, and for a temperature that stands for "off".
     pub fn value(&self, texts: &[&str]) -> Option<f64> {
@@ -40,7 +38,7 @@ impl Sensor {
             Scale::Hexadecimal => f64::from(u32::from_str_radix(texts.first()?.trim().trim_start_matches("0x"), 16).ok()?),
             Scale::Per(unit) => texts.iter().map(number).try_fold(1.0, |product, n| Some(product * n?))? / unit,
         };
-        (self.column != ColumnName::Temperature || PLAUSIBLE_C.contains(&value)).then_some(value)
+        (self.column != ColumnName::Temperature || PLAUSIBLE_MC.contains(&((value * 1e3).round() as i64))).then_some(value)
     }
 }
 
