@@ -110,7 +110,11 @@ pub fn restore(args: &RestoreArgs) -> u8 {
         say!("nothing is borrowed of `{}`", device.id);
     }
     tell(&device, &GivenBack { restored: Vec::new(), failed: given_back.failed.clone() });
-    let code = print(&given_back.restored.iter().map(|what| format!("{}\n", plain(what))).collect::<String>());
+    let code = print(&if args.json {
+        report::document(&json!({ "device": device.id, "restored": given_back.restored, "failed": given_back.failed }))
+    } else {
+        given_back.restored.iter().map(|what| format!("{}\n", plain(what))).collect()
+    });
     if code == exit::OK && !given_back.failed.is_empty() { exit::NOT_ALL } else { code }
 }
 

@@ -368,6 +368,9 @@ struct RestoreArgs {
     /// Which of its devices
     #[arg(long, value_name = "ID", requires = "file")]
     device: Option<String>,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     place: PlaceArgs,
 }

@@ -157,6 +157,8 @@ pub struct Summary {
     pub failures: Vec<String>,
     /// Runs again of answered jobs that failed or came out invalid: the valid records stay.
     pub failed_reruns: usize,
+    /// What devices keep of what they were lent: it could not be set back, and stays noted there.
+    pub not_given_back: Vec<String>,
     /// Devices that were to be used, and those of them that could not be.
     pub devices: usize,
     pub devices_failed: usize,

@@ -266,6 +266,7 @@ impl<'a> Night<'a> {
         let written = night.write_report(id);
         // Whatever went wrong here, the device is given back. A run that goes on keeps the keeper: then this is refused, which is right.
         if let Ok(given_back) = session.end() {
+            self.summary.not_given_back.extend(given_back.failed.iter().map(|what| format!("{id} {what}")));
             self.given_back(id, given_back);
             self.emit(Event::DeviceReleased { device: id.to_owned() });
         }

@@ -2,6 +2,7 @@
 
 use crate::board::BORROWED;
 use crate::deaths::night;
+use serde_json::{Value, json};
 use std::fs;
 
 #[test]
@@ -51,10 +52,13 @@ fn a_journal_of_another_version_is_left_and_said_and_runs_go_on() {
     let journal = board.journal().unwrap();
     let newer = fs::read_to_string(&journal).unwrap().replace("\"journal_version\":1", "\"journal_version\":2");
     fs::write(&journal, &newer).unwrap();
-    let refused = board.run(&["restore"]).expect(1);
+    let refused = board.run(&["restore", "--json"]).expect(1);
+    let told: Value = serde_json::from_str(&refused.stdout()).unwrap();
+    assert!(told["restored"] == json!([]) && told["failed"][0].as_str().unwrap().contains("version 2"), "{told}");
     assert!(refused.stderr().contains("has version 2, this agent knows 1: use the isotherm that wrote it"), "{}", refused.stderr());
     board.open(&[0]);
-    let ran = board.run(&["run", "c.yaml"]).expect(0);
+    // All jobs are ok; the board is not as it was.
+    let ran = board.run(&["run", "c.yaml"]).expect(1);
     assert!(ran.stderr().contains("not given back: the restore journal"), "{}", ran.stderr());
     // Governor and limits are as they were left; nothing is borrowed on top of it, and the record says so.
     assert_eq!((board.steps(), fs::read_to_string(&journal).unwrap()), (vec![vec!["governor skipped".into(), "frequency skipped".into()]], newer));
