@@ -119,7 +119,7 @@ impl Progress {
         if let Some(started) = self.started.take() {
             self.spent += started.elapsed();
         }
-        let Finished { device, label, repetition, status, reason, message, validity, issues, headline, .. } = finished;
+        let Finished { device, label, repetition, status, reason, message, validity, issues, headline, temperature_c, .. } = finished;
         let mark = match (status, validity) {
             (Status::Ok, Validity::Valid) => '✓',
             (Status::Ok, Validity::Degraded) => '!',
@@ -136,7 +136,8 @@ impl Progress {
             }
         };
         let issues = if issues.is_empty() || *validity == Validity::Invalid { String::new() } else { format!("   [{}]", plain(&issues.join(", "))) };
-        let line = format!("  {device}  {mark} {}  r{repetition}   {what}{issues}", plain(label));
+        let temperature = temperature_c.map_or_else(String::new, |(start, end)| format!("   {start:.1} → {end:.1} °C"));
+        let line = format!("  {device}  {mark} {}  r{repetition}   {what}{temperature}{issues}", plain(label));
         match &self.bar {
             Some(bar) => {
                 bar.suspend(|| super::print(&format!("{line}\n")));

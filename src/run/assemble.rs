@@ -61,6 +61,8 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     machine.hostname = pseudonym(salt, &machine.hostname);
     let reached = result.times.settle_end_ns.is_some();
     let state = context::state(&result);
+    let during = during(&result.samples, result.times.spawn_ns, result.times.exit_ns);
+    let headline = context::headline(&result, &during);
     Record {
         schema_version: SCHEMA_VERSION,
         ids: Ids {
@@ -98,13 +100,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         workload: Workload { model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
         prepare: result.prepare.into_iter().map(prepared).collect(),
         settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
-        context: Context {
-            state,
-            during: during(&result.samples, result.times.spawn_ns, result.times.exit_ns),
-            before: Some(result.before),
-            after: Some(result.after),
-            usage: result.usage,
-        },
+        context: Context { state, headline, during, before: Some(result.before), after: Some(result.after), usage: result.usage },
         metrics: reading.metrics,
         iterations: reading.iterations,
         samples: Samples::Inline(result.samples),

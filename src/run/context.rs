@@ -4,10 +4,12 @@
 
 use crate::registry::Code;
 use crate::store::issue::Issue;
-use crate::store::record::OperatingState;
+use crate::store::record::{DuringSummary, Headline, OperatingState};
 use isotherm_wire::columns::ColumnName;
+use isotherm_wire::headline;
 use isotherm_wire::result::RunResult;
-use isotherm_wire::telemetry::{Reading, Series, Snapshot};
+use isotherm_wire::telemetry::{Reading, Series, Snapshot, key};
+use std::collections::BTreeMap;
 
 /// Cores that others used during a run, on average, above which it was disturbed …
 const MOST_COMPETING_CORES: f64 = 0.25;
@@ -26,6 +28,22 @@ pub fn state(result: &RunResult) -> OperatingState {
         on_battery: on_battery(&result.before).zip(on_battery(&result.after)).map(|(before, after)| before || after),
         governor: result.machine.governor.clone(),
     }
+}
+
+/// The temperature that speaks for the machine: of the sensors that gave one before the run, or else after it.
+pub fn headline(result: &RunResult, during: &BTreeMap<String, DuringSummary>) -> Option<Headline> {
+    let read = |snapshot| of(snapshot, ColumnName::Temperature).filter(|reading| reading.value.is_some());
+    let named = |snapshot| headline::sensor(read(snapshot).filter_map(|reading| reading.subject.as_deref()));
+    let sensor = named(&result.before).or_else(|| named(&result.after))?;
+    let at = |snapshot| read(snapshot).find(|reading| reading.subject.as_deref() == Some(sensor)).and_then(|reading| reading.value);
+    let during = during.get(&key(ColumnName::Temperature.entry().name, Some(sensor)));
+    Some(Headline {
+        sensor: sensor.to_owned(),
+        start_c: at(&result.before),
+        end_c: at(&result.after),
+        mean_c: during.map(|during| during.mean),
+        max_c: during.map(|during| during.max),
+    })
 }
 
 /// What disturbed the run, or held it back.

@@ -473,6 +473,7 @@ fn finished(record: &Record, label: String, path: String) -> Event {
         validity: record.validity,
         issues: record.issues.iter().map(|i| i.code.to_string()).collect(),
         headline: record.metrics.iter().next().map(|(name, metric)| (name.clone(), metric.clone())),
+        temperature_c: record.context.headline.as_ref().and_then(|headline| headline.start_c.zip(headline.end_c)),
         path,
     }))
 }

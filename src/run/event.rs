@@ -133,6 +133,9 @@ pub struct Finished {
     pub issues: Vec<String>,
     /// The first metric, by name.
     pub headline: Option<(String, Metric)>,
+    /// Headline sensor before and after the run, °C.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<(f64, f64)>,
     /// Relative to the results directory.
     pub path: String,
 }

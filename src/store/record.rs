@@ -322,6 +322,25 @@ pub struct Context {
     pub after: Option<Snapshot>,
     /// What the run used as a whole.
     pub usage: Option<Usage>,
+    /// The temperature that speaks for the machine; `None` where no sensor does, or none could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<Headline>,
+}
+
+/// Temperature of the headline sensor, the one that speaks for the CPU. `None` = not read at that time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Headline {
+    /// By its driver's name, as a `subject` of `temperature_c`.
+    pub sensor: String,
+    /// Ahead of the run.
+    pub start_c: Option<f64>,
+    /// After it.
+    pub end_c: Option<f64>,
+    /// Over the samples between spawn and exit.
+    pub mean_c: Option<f64>,
+    /// The largest of them.
+    pub max_c: Option<f64>,
 }
 
 /// Operating state of a run. `None` = nothing here tells.

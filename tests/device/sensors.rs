@@ -33,6 +33,10 @@ fn a_record_tells_how_a_board_was_before_during_and_after_its_run() {
         assert!(off["value"].is_null() && off["absent"].as_str().unwrap().contains("-256000"), "{off}");
         assert_eq!(reading(&context["before"], "cpu_clock_khz", "policy0 (cpu 0 1)")["value"], 1_500_000.0);
         assert_eq!(reading(&context["after"], "cpu_clock_khz", "policy0 (cpu 0 1)")["value"], 600_000.0);
+        let headline = &context["headline"];
+        assert_eq!((&headline["sensor"], &headline["start_c"], &headline["end_c"]), (&"cpu-thermal".into(), &48.312.into(), &81.5.into()));
+        assert!(headline["max_c"].as_f64() >= headline["mean_c"].as_f64(), "{headline}");
+        assert!(ran.stdout().contains("   48.3 → 81.5 °C"), "{}", ran.stdout());
         let joules = |when: &str| reading(&context[when], "sensor_energy_j", "RAPL package-0")["value"].as_f64().unwrap();
         assert_eq!(joules("after") - joules("before"), 10.0);
     });

@@ -6,6 +6,7 @@
 pub mod codec;
 pub mod columns;
 pub mod format;
+pub mod headline;
 pub mod inspect;
 pub mod probe;
 pub mod result;
