@@ -411,7 +411,7 @@ pub fn cpu_count(list: &str) -> Option<u32> {
     list.split(',').try_fold(0u32, |sum, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        Some(sum + last.checked_sub(first)? + 1)
+        sum.checked_add(last.checked_sub(first)?)?.checked_add(1)
     })
 }
 
@@ -423,7 +423,8 @@ mod tests {
     fn cpu_lists_are_written_and_counted() {
         assert_eq!(cpu_list(&[0, 1, 2, 6, 8, 9]), "0-2,6,8-9");
         assert_eq!(cpu_count("0-2,6,8-9\n"), Some(6));
-        assert_eq!(cpu_count(""), None);
-        assert_eq!(cpu_count("3-1"), None);
+        for none in ["", "3-1", "0-4294967295", "0-4294967294,0", "-1"] {
+            assert_eq!(cpu_count(none), None, "{none}");
+        }
     }
 }

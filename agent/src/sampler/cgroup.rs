@@ -1,6 +1,6 @@
 //! Our own cgroup: memory in use, and time that the CPU quota held it back.
 
-use super::{Definition, OpenFile, Source, definition};
+use super::{Definition, OpenFile, Source, count, definition};
 use crate::inspect::cgroup::Groups;
 use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Source for Memory {
     }
 
     fn read(&mut self, values: &mut [Option<f64>]) {
-        values[0] = self.file.text().and_then(|t| t.trim().parse().ok());
+        values[0] = self.file.text().and_then(count);
     }
 }
 
@@ -69,9 +69,9 @@ impl Source for Throttling {
         let Some(text) = self.file.text() else { return };
         for (name, number) in text.lines().filter_map(|l| l.split_once(' ')) {
             match name {
-                "nr_throttled" => values[0] = number.parse().ok(),
-                "throttled_usec" => values[1] = number.parse().ok(),
-                "throttled_time" => values[1] = number.parse::<f64>().ok().map(|ns| ns / 1000.0),
+                "nr_throttled" => values[0] = count(number),
+                "throttled_usec" => values[1] = count(number),
+                "throttled_time" => values[1] = count(number).map(|ns| ns / 1000.0),
                 _ => {}
             }
         }

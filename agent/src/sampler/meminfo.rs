@@ -1,6 +1,6 @@
 //! `/proc/meminfo` and `/proc/vmstat`: memory, swap, page faults of the machine.
 
-use super::{Definition, OpenFile, Source, definition};
+use super::{Definition, OpenFile, Source, count, definition};
 use crate::inspect::machine::kib;
 use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Source for Vmstat {
         let Some(text) = self.file.text() else { return };
         for (name, number) in text.lines().filter_map(|l| l.split_once(' ')) {
             if let Some(i) = FAULTS.iter().position(|(_, n)| *n == name) {
-                values[i] = number.parse().ok();
+                values[i] = count(number);
             }
         }
     }

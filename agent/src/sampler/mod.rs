@@ -295,6 +295,11 @@ impl OpenFile {
     }
 }
 
+/// A whole number from 0 on; `f64` alone would also take `nan`, `inf` and what is below zero.
+fn count(text: &str) -> Option<f64> {
+    text.trim().parse::<u64>().ok().map(|n| n as f64)
+}
+
 fn definition(column: ColumnName, source: &Path) -> Definition {
     Definition { column, subject: None, source: source.display().to_string() }
 }

@@ -1,6 +1,6 @@
 //! `/proc/pressure`: time that tasks stood waiting for a resource, microseconds since boot.
 
-use super::{Definition, OpenFile, Source, definition};
+use super::{Definition, OpenFile, Source, count, definition};
 use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ impl Source for Pressure {
         let Some(text) = self.file.text() else { return };
         for line in text.lines() {
             let slot = usize::from(line.starts_with("full "));
-            values[slot] = line.rsplit_once("total=").and_then(|(_, n)| n.parse().ok());
+            values[slot] = line.rsplit_once("total=").and_then(|(_, n)| count(n));
         }
     }
 }

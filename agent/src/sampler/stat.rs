@@ -1,6 +1,6 @@
 //! `/proc/stat` and `/proc/loadavg`: CPU time of the machine, context switches, interrupts, load.
 
-use super::{Definition, OpenFile, Source, definition};
+use super::{Definition, OpenFile, Source, count, definition};
 use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
@@ -49,9 +49,9 @@ impl Source for Stat {
                     values[1] = sum(&[idle, iowait]);
                     values[2] = sum(&[steal]);
                 }
-                Some("ctxt") => values[3] = words.next().and_then(|w| w.parse().ok()),
-                Some("intr") => values[4] = words.next().and_then(|w| w.parse().ok()),
-                Some("procs_running") => values[5] = words.next().and_then(|w| w.parse().ok()),
+                Some("ctxt") => values[3] = words.next().and_then(count),
+                Some("intr") => values[4] = words.next().and_then(count),
+                Some("procs_running") => values[5] = words.next().and_then(count),
                 _ => {}
             }
         }
@@ -79,7 +79,8 @@ impl Source for LoadAverage {
     }
 
     fn read(&mut self, values: &mut [Option<f64>]) {
-        values[0] = self.file.text().and_then(|t| t.split(' ').next()?.parse().ok());
+        let load = self.file.text().and_then(|t| t.split(' ').next()?.parse::<f64>().ok());
+        values[0] = load.filter(|load| load.is_finite() && *load >= 0.0);
     }
 }
 
