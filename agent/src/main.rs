@@ -9,6 +9,8 @@ mod dirs;
 mod init;
 mod inspect;
 mod keep;
+#[cfg(test)]
+mod matrix;
 mod prepare;
 mod probe;
 mod processes;
@@ -18,6 +20,8 @@ mod spool;
 mod sys;
 mod task;
 mod thrash;
+#[cfg(test)]
+mod trees;
 
 use std::process::ExitCode;
 

@@ -123,7 +123,7 @@ fn title(section: Section) -> &'static str {
         Section::CanRun => "can run",
         Section::NotYet => "there, but no part of a record in this build yet",
         Section::Cannot => "cannot",
-        Section::MayDo => "may do (PID namespace and cgroup are used where possible, the others not in this build yet)",
+        Section::MayDo => "may do (to contain a run, and to prepare the device for it)",
     }
 }
 

@@ -13,7 +13,7 @@ mod power_source;
 mod recorded;
 pub mod temperature;
 mod throttling;
-mod trial;
+pub mod trial;
 
 use crate::sampler::sensors;
 use crate::{inspect, keep, sys, task};
@@ -235,3 +235,5 @@ fn first_line(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub use tests::look_by;

@@ -2,16 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use crate::matrix::check;
+use crate::trees::{self, Tree, fifo, release, tree};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
-
-const TREES: [&str; 5] = ["pi5", "two-packages", "laptop", "nothing", "hostile"];
-
-fn tree(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recorded/probe").join(name).canonicalize().unwrap()
-}
 
 /// Everything below a root; with a deadline that only a trial that hangs for good can miss.
 fn look(root: &Path) -> Vec<Capability> {
@@ -19,64 +15,19 @@ fn look(root: &Path) -> Vec<Capability> {
 }
 
 fn look_within(root: &Path, deadline: Duration) -> Vec<Capability> {
-    let prober = Prober::with_deadlines(root, deadline, Duration::from_secs(600));
+    look_by(Prober::with_deadlines(root, deadline, Duration::from_secs(600)))
+}
+
+pub fn look_by(prober: Prober) -> Vec<Capability> {
     let around = Surroundings::of_a_copy(&prober);
     let machine = machine(&prober, ContainmentCapability::default());
     capabilities(&prober, &around, &Runner::Nothing, &machine)
-}
-
-/// What has to be so whatever is read.
-#[track_caller]
-fn check(capabilities: &[Capability], what: &str) {
-    let ids: BTreeSet<&str> = capabilities.iter().map(|c| c.id.as_str()).collect();
-    assert_eq!(ids.len(), capabilities.len(), "{what}: an id stands twice");
-    for capability in capabilities {
-        assert!(!capability.id.is_empty() && !capability.name.is_empty(), "{what}: {capability:?}");
-        match &capability.found {
-            Found::Absent(absent) => assert!(!absent.reason.trim().is_empty(), "{what}: {} is absent without a reason", capability.id),
-            Found::Present(present) => {
-                assert!(present.value.is_none_or(f64::is_finite), "{what}: {capability:?}");
-                assert!(present.value.is_none() || capability.unit.is_some(), "{what}: a number without a unit: {capability:?}");
-            }
-        }
-    }
-    // Each family says something, if only why there is nothing.
-    let families: BTreeSet<Family> = capabilities.iter().map(|c| c.family).collect();
-    assert_eq!(families.len(), 12, "{what}: {families:?}");
-    let text = serde_json::to_string(capabilities).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<Capability>>(&text).unwrap(), capabilities, "{what}");
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().flatten() {
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            copy(&source, &target);
-        } else if kind.is_symlink() {
-            symlink(fs::read_link(&source).unwrap(), &target).unwrap();
-        } else {
-            fs::copy(&source, &target).unwrap();
-        }
-    }
 }
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() { files(&entry.path(), found) } else { found.push(entry.path()) }
     }
-}
-
-fn fifo(path: &Path) {
-    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: a valid C string.
-    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o644) }, 0);
-}
-
-/// Let those go on who wait for the FIFO's other end, so that hundreds of threads don't pile up.
-fn release(path: &Path) {
-    let _ = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
 }
 
 /// A name, and what makes it so of a file that has just been taken away.
@@ -95,28 +46,21 @@ const FAULTS: [Fault; 8] = [
 ];
 
 #[test]
-fn every_machine_answers_and_what_is_absent_says_why() {
-    for name in TREES {
-        check(&look(&tree(name)), name);
-    }
-}
-
-#[test]
 fn one_broken_file_breaks_what_is_read_from_it_and_nothing_else() {
     std::thread::scope(|scope| {
-        for name in TREES {
-            scope.spawn(move || break_each_file_of(name));
+        for tree in trees::all() {
+            scope.spawn(move || break_each_file_of(&tree));
         }
     });
 }
 
-fn break_each_file_of(name: &str) {
+fn break_each_file_of(Tree { name, root, hung, .. }: &Tree) {
+    // To hang is one of the faults.
+    hung.iter().for_each(|path| fs::remove_file(path).unwrap());
     let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().join("root");
-    copy(&tree(name), &root);
-    let whole = look(&root);
+    let whole = look(root);
     let mut paths = Vec::new();
-    files(&root, &mut paths);
+    files(root, &mut paths);
     // Of many files of one kind one stands for all: cpu3 is read like cpu0.
     let mut kinds = BTreeSet::new();
     paths.sort();
@@ -128,13 +72,13 @@ fn break_each_file_of(name: &str) {
             break_it(&path);
             let what = format!("{name}: {} {fault}", path.display());
             // Short where something does hang: there are hundreds of them.
-            let broken = if fault == "hung" { look_within(&root, Duration::from_millis(50)) } else { look(&root) };
+            let broken = if fault == "hung" { look_within(root, Duration::from_millis(50)) } else { look(root) };
             if fault == "hung" {
                 release(&path);
             }
             check(&broken, &what);
             // What isn't read from this file, or named by one beside it, is as it was.
-            let beside = path.parent().unwrap().strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+            let beside = path.parent().unwrap().strip_prefix(root).unwrap().to_str().unwrap().to_owned();
             let own = |c: &Capability| c.source.trim_start_matches('/').starts_with(&beside);
             for was in whole.iter().filter(|c| c.family == Family::Temperature && c.present().is_some() && !own(c)) {
                 let is = broken.iter().find(|c| c.id == was.id).unwrap_or_else(|| panic!("{what}: {} is gone", was.id));
@@ -163,7 +107,7 @@ fn two_of_one_name_are_two() {
 
 #[test]
 fn only_packages_count_as_packages() {
-    let entries = look(&tree("two-packages"));
+    let entries = look(&tree("two-packages").root);
     let rapl: Vec<&str> = entries.iter().map(|c| c.id.as_str()).filter(|id| id.starts_with("energy.rapl")).collect();
     assert_eq!(rapl, ["energy.rapl.package-0", "energy.rapl.package-1"]);
     let first = entries.iter().find(|c| c.id == "energy.rapl.package-0").unwrap();
@@ -173,7 +117,7 @@ fn only_packages_count_as_packages() {
 
 #[test]
 fn a_batterys_power_is_in_microwatts_whichever_way_it_is_stated() {
-    let entries = look(&tree("laptop"));
+    let entries = look(&tree("laptop").root);
     let of = |id: &str| entries.iter().find(|c| c.id == id).unwrap().present().unwrap().value;
     assert_eq!(of("energy.BAT0"), Some(9_870_000.0));
     assert_eq!(of("energy.BAT1"), Some(7_410_000.0));

@@ -182,13 +182,17 @@ fn start_worker() -> io::Result<Sender<Job>> {
 
 fn read(path: &Path) -> Result<Reading, Absent> {
     let file = File::open(path).map_err(|e| of_error(&e))?;
+    read_by(|buffer| sys::pread(&file, buffer))
+}
+
+fn read_by(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Result<Reading, Absent> {
     let mut buffer = vec![0; LONGEST];
     let mut text = None;
     let mut failure = None;
     let mut costs = Vec::with_capacity(READS);
     for _ in 0..READS {
         let start = sys::monotonic_ns();
-        let outcome = sys::pread(&file, &mut buffer);
+        let outcome = read(&mut buffer);
         let cost_ns = sys::monotonic_ns() - start;
         match outcome {
             Ok(n) => {
@@ -300,6 +304,24 @@ mod tests {
         assert_eq!(fault("cold"), absent(Cause::OutOfRange, "reads -274000, which is not within -55000 to 200000"));
         assert_eq!(fault("fraction").cause, Cause::Garbage);
         assert_eq!(fault(".").cause, Cause::Failed);
+    }
+
+    /// As some zones of a Jetson answer: `EAGAIN` now, a number later.
+    #[test]
+    fn a_sensor_that_says_try_again_is_unreliable_if_it_answers_once_and_absent_if_it_never_does() {
+        let again = || io::Error::from_raw_os_error(libc::EAGAIN);
+        let mut asked = 0;
+        let once = read_by(|buffer| {
+            asked += 1;
+            if asked != 3 {
+                return Err(again());
+            }
+            buffer[..6].copy_from_slice(b"45906\n");
+            Ok(6)
+        });
+        let once = once.unwrap();
+        assert_eq!((once.text.as_str(), once.flaky.as_deref()), ("45906", Some("3 of 4 reads failed: Resource temporarily unavailable")));
+        assert_eq!(read_by(|_| Err(again())).unwrap_err(), absent(Cause::Failed, "Resource temporarily unavailable"));
     }
 
     #[test]

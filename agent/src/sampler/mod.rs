@@ -155,7 +155,7 @@ impl Sensors {
         self.definitions.iter().zip(self.lane.why_given_up()).filter_map(named).collect()
     }
 
-    fn readings(&mut self) -> Vec<Reading> {
+    pub fn readings(&mut self) -> Vec<Reading> {
         let mut values = vec![None; self.definitions.len()];
         self.lane.all(&mut values);
         let mut readings = readings(&self.definitions, &values);

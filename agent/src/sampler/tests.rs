@@ -2,14 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use crate::trees::{self, fifo, tree};
 use std::collections::BTreeSet;
 use std::fs;
-
-const TREES: [&str; 5] = ["pi5", "two-packages", "laptop", "nothing", "hostile"];
-
-fn tree(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recorded/probe").join(name).canonicalize().unwrap()
-}
 
 fn snapshot(root: &Path) -> Snapshot {
     Sources::open(root).snapshot(&mut Sensors::find(root))
@@ -35,12 +30,6 @@ fn sensor(dir: &Path, zone: u32, name: &str, value: Option<&str>) -> std::path::
     dir.join("temp")
 }
 
-fn fifo(path: &Path) {
-    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: a valid C string.
-    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o644) }, 0);
-}
-
 #[test]
 fn this_machine_is_read_and_what_is_absent_says_why() {
     let snapshot = snapshot(Path::new("/"));
@@ -59,8 +48,9 @@ fn a_machine_without_sources_gives_absent_readings_with_reasons() {
 
 #[test]
 fn every_machine_gives_each_column_with_its_unit_and_each_subject_once() {
-    for root in TREES.map(tree).into_iter().chain(["/".into()]) {
-        let readings = snapshot(&root).readings;
+    let trees = trees::all();
+    for root in trees.iter().map(|tree| tree.root.as_path()).chain([Path::new("/")]) {
+        let readings = snapshot(root).readings;
         let keys: BTreeSet<(&str, Option<&str>)> = readings.iter().map(|r| (r.metric.as_str(), r.subject.as_deref())).collect();
         assert_eq!(keys.len(), readings.len(), "{}", root.display());
         for reading in &readings {
@@ -78,13 +68,13 @@ fn every_machine_gives_each_column_with_its_unit_and_each_subject_once() {
 
 #[test]
 fn sensors_of_a_board_have_their_drivers_names_and_our_units() {
-    let pi = sensed(&tree("pi5"));
+    let pi = sensed(&tree("pi5").root);
     assert!(pi.iter().any(|(key, value)| key == "temperature_c{cpu-thermal}" && (20.0..100.0).contains(value)), "{pi:?}");
     assert!(pi.iter().any(|(key, value)| key.starts_with("cpu_clock_khz{policy0") && *value > 1e5), "{pi:?}");
     assert!(pi.iter().any(|(key, _)| key == "throttle_bits{firmware throttle bits}"), "{pi:?}");
-    let packages = sensed(&tree("two-packages"));
+    let packages = sensed(&tree("two-packages").root);
     assert_eq!(packages.iter().filter(|(key, _)| key.starts_with("sensor_energy_j{RAPL package-")).count(), 2, "{packages:?}");
-    let laptop = sensed(&tree("laptop"));
+    let laptop = sensed(&tree("laptop").root);
     assert!(laptop.contains(&("sensor_power_w{battery BAT0}".into(), 9.87)), "{laptop:?}");
     assert!(laptop.iter().any(|(key, value)| key == "sensor_power_w{battery BAT1}" && (value - 7.41).abs() < 1e-9), "{laptop:?}");
 }
@@ -160,8 +150,9 @@ fn a_sensor_that_hangs_is_given_up_once_and_for_all_and_delays_nobody() {
 
 #[test]
 fn a_series_has_one_value_per_time_and_at_least_one_sample() {
-    for root in TREES.map(tree).into_iter().chain(["/".into()]) {
-        let (series, observer) = Sampler::start(Sources::open(&root), &find(&root), 100.0, 16).unwrap().stop();
+    let trees = trees::all();
+    for root in trees.iter().map(|tree| tree.root.as_path()).chain([Path::new("/")]) {
+        let (series, observer) = Sampler::start(Sources::open(root), &find(root), 100.0, 16).unwrap().stop();
         assert!(!series.monotonic_ns.is_empty());
         assert!(series.columns.iter().all(|c| c.values.len() == series.monotonic_ns.len()));
         assert_eq!(observer.samples, series.monotonic_ns.len() as u64);
