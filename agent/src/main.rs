@@ -9,6 +9,7 @@ mod dirs;
 mod init;
 mod inspect;
 mod keep;
+mod load;
 #[cfg(test)]
 mod matrix;
 mod prepare;

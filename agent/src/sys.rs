@@ -78,6 +78,12 @@ pub fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Steps per second in which the kernel counts CPU time for `/proc`: 100 nearly everywhere.
+pub fn ticks_per_s() -> u64 {
+    // SAFETY: plain integer; a constant of the C library.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) as u64 }
+}
+
 /// A limit of time as it came over the wire, ns; one that is absurd is cut to a century, so that sums with a clock don't overflow.
 pub fn limit_ns(ms: u64) -> u64 {
     ms.min(3_155_760_000_000) * 1_000_000

@@ -142,10 +142,10 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Warning,
             means: "Other processes worked during the run",
-            when: "CPU time of the machine between spawn and exit, less that of the run and of the agent, is more than 0.25 cores on average. \
-                   Judged over at least 5 s, and not where the run left processes behind",
+            when: "From just before the spawn until nothing was left of the run, the machine's CPUs worked more than 0.25 cores on average for \
+                   others than the run, the agent and the kernel itself. Judged over at least 5 s",
             headline: Headline::LeftOutUnlessIncluded,
-            hint: "see what else runs there (`top`), stop it, then `isotherm run FILE --rerun AXIS=VALUE`",
+            hint: "the message names the busiest; stop them, then `isotherm run FILE --rerun AXIS=VALUE`",
         }
         SwapTraffic {
             code: "swap_traffic",

@@ -1,8 +1,8 @@
 //! From a spooled result and its manifest to the record. Pure: the same result gives the same record.
 
-use super::context;
 use super::manifest::Manifest;
 use super::paths::Roots;
+use super::{context, load};
 use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
@@ -48,6 +48,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let mut issues = std::mem::take(&mut reading.issues);
     issues.extend(issues_of(&result));
     issues.extend(context::issues(&result));
+    issues.extend(load::issues(&result));
     let status = if failure.is_some() { Status::Failed } else { Status::Ok };
     let validity = validity(status, &issues);
     let (reason, message) = failure.unzip();
@@ -100,7 +101,15 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         workload: Workload { model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
         prepare: result.prepare.into_iter().map(prepared).collect(),
         settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
-        context: Context { state, headline, during, before: Some(result.before), after: Some(result.after), usage: result.usage },
+        context: Context {
+            state,
+            headline,
+            during,
+            before: Some(result.before),
+            after: Some(result.after),
+            usage: result.usage,
+            competing: result.cpu_time.as_ref().map(load::competing),
+        },
         metrics: reading.metrics,
         iterations: reading.iterations,
         samples: Samples::Inline(result.samples),

@@ -11,11 +11,6 @@ use isotherm_wire::result::RunResult;
 use isotherm_wire::telemetry::{Reading, Series, Snapshot, key};
 use std::collections::BTreeMap;
 
-/// Cores that others used during a run, on average, above which it was disturbed …
-const MOST_COMPETING_CORES: f64 = 0.25;
-/// … which is judged over at least this time, s: `/proc/stat` counts in steps of 10 ms on every CPU.
-const LEAST_JUDGED_S: f64 = 5.0;
-
 /// Bits of the Raspberry Pi's `get_throttled` that stand for now, and those that stand for "since boot", with what they mean.
 const LIVE_BITS: u32 = 0xf;
 const BITS: [&str; 4] = ["under-voltage", "clock capped", "throttled", "soft temperature limit"];
@@ -61,10 +56,6 @@ pub fn issues(result: &RunResult) -> Vec<Issue> {
     if swapped.iter().any(|pages| *pages > 0.0) {
         issues.push(Issue::new(Code::SwapTraffic, format!("{} pages were read from swap and {} written to it", swapped[0], swapped[1])));
     }
-    if let Some(cores) = competing_cores(result).filter(|cores| *cores > MOST_COMPETING_CORES) {
-        let issue = Issue::new(Code::CompetingLoad, format!("other processes used {cores:.2} cores on average"));
-        issues.push(Issue { value: Some(cores.into()), ..issue });
-    }
     issues
 }
 
@@ -101,22 +92,6 @@ fn on_battery(snapshot: &Snapshot) -> Option<bool> {
     Some(supplies.all(|online| online == 0.0))
 }
 
-/// CPU time of the machine in the window less that of the run and of the agent, per second of it. `None` over less than [`LEAST_JUDGED_S`],
-/// or where the machine, the run or the agent has no figure.
-fn competing_cores(result: &RunResult) -> Option<f64> {
-    let (spawn_ns, exit_ns) = result.times.spawn_ns.zip(result.times.exit_ns)?;
-    // What a process used that was left behind is in nobody's account.
-    let usage = result.usage.as_ref().filter(|_| result.containment.ended == 0)?;
-    let inside = |(time, _): &(&u64, Option<f64>)| (spawn_ns..=exit_ns).contains(*time);
-    let mut busy = result.samples.monotonic_ns.iter().zip(column(&result.samples, ColumnName::CpuBusy)).filter(inside);
-    let (first_ns, first) = busy.next()?;
-    let (last_ns, last) = busy.last()?;
-    let span_s = (last_ns - first_ns) as f64 / 1e9;
-    let window_s = (exit_ns - spawn_ns) as f64 / 1e9;
-    let own_s = (usage.user_us + usage.system_us) as f64 / 1e6 + result.observer.agent_cpu_ns as f64 / 1e9;
-    (span_s >= LEAST_JUDGED_S).then_some((last? - first?) / span_s - own_s / window_s)
-}
-
 /// Growth of a counter from before the run to after it.
 fn delta(result: &RunResult, column: ColumnName) -> Option<f64> {
     let value = |snapshot: &Snapshot| snapshot.value(column.entry().name);
@@ -137,7 +112,7 @@ fn column(series: &Series, column: ColumnName) -> impl Iterator<Item = Option<f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_wire::result::{AgentFacts, Usage};
+    use isotherm_wire::result::AgentFacts;
     use isotherm_wire::telemetry::Column;
 
     fn reading(column: ColumnName, subject: Option<&str>, value: f64) -> Reading {
@@ -210,25 +185,5 @@ mod tests {
         assert_eq!(codes(&run), ["cgroup_throttled", "swap_traffic"]);
         assert_eq!(issues(&run)[0].message, "the CPU quota of its cgroup held it back in 2 periods, 42 ms of CPU time");
         assert_eq!(issues(&run)[1].message, "2 pages were read from swap and 0 written to it");
-    }
-
-    #[test]
-    fn what_others_used_is_judged_over_five_seconds_and_more() {
-        let busy = |seconds: u64, cores: f64, own_s: f64| {
-            let mut run = run(&[]);
-            let values: Vec<f64> = (0..=seconds).map(|second| 100.0 + cores * second as f64).collect();
-            sampled(&mut run, ColumnName::CpuBusy, &values);
-            (run.times.spawn_ns, run.times.exit_ns) = (Some(0), Some(seconds * 1_000_000_000));
-            run.usage = Some(Usage { user_us: (own_s * 1e6) as u64, ..Usage::default() });
-            run
-        };
-        // Two cores busy over ten seconds, of which the run had 15 s: half a core was somebody else's.
-        assert_eq!(codes(&busy(10, 2.0, 15.0)), ["competing_load"]);
-        assert_eq!(issues(&busy(10, 2.0, 15.0))[0].value, Some(0.5.into()));
-        assert!(codes(&busy(10, 2.0, 18.0)).is_empty());
-        assert!(codes(&busy(4, 2.0, 1.0)).is_empty(), "too short to be told");
-        let mut unknown = busy(10, 2.0, 1.0);
-        unknown.usage = None;
-        assert!(codes(&unknown).is_empty());
     }
 }

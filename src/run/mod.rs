@@ -6,6 +6,7 @@ mod context;
 mod device_night;
 pub mod event;
 pub mod filter;
+mod load;
 pub mod manifest;
 mod night;
 mod paths;

@@ -6,6 +6,7 @@ pub mod formats;
 pub mod index;
 pub mod issue;
 pub mod journal;
+pub mod load;
 pub mod outcome;
 pub mod plan_file;
 mod provenance;

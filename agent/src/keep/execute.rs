@@ -4,6 +4,7 @@ use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Keep, Launch};
 use crate::inspect::files::Stat;
+use crate::load::Census;
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, prepare, sys};
@@ -243,11 +244,13 @@ impl<'a> Run<'a> {
         self.result.before = self.keeper.snapshot(&mut sources);
         let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize;
         self.keeper.enter(&self.start.run_id, Phase::Measure);
+        let census = Census::take(Path::new("/"));
         // The window: from here to the exit nothing is sent and nothing is written.
         let expected = expected.min(MOST_EXPECTED_SAMPLES) + 2;
         let sampler = Sampler::start(sources, self.keeper.sensors(), self.spec.sample_hz, expected).map_err(|e| agent_error("sampler", &e))?;
         let invoked = self.invoke(invocation, KEPT_BYTES);
         (self.result.samples, self.result.observer) = sampler.stop();
+        self.result.cpu_time = census.and_then(|before| Census::take(Path::new("/"))?.since(&before));
         let (mut ended, mapped) = invoked?;
         let outcome = outcome(&ended);
         (self.result.stdout, self.result.stderr) = take_output(&mut ended);

@@ -1,6 +1,7 @@
 //! `/proc/stat` and `/proc/loadavg`: CPU time of the machine, context switches, interrupts, load.
 
 use super::{Definition, OpenFile, Source, count, definition};
+use crate::sys;
 use isotherm_wire::columns::ColumnName;
 use std::path::{Path, PathBuf};
 
@@ -20,9 +21,7 @@ impl Stat {
         let path = root.join("proc/stat");
         // 1 KiB a CPU line at most, and the interrupt line, which is cut: only its first number counts.
         let file = OpenFile::open(&path, 256 << 10).map_err(|why| (definitions(&path), why))?;
-        // SAFETY: plain integer.
-        let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-        Ok(Stat { path, file, ticks_per_s })
+        Ok(Stat { path, file, ticks_per_s: sys::ticks_per_s() as f64 })
     }
 }
 

@@ -8,6 +8,7 @@ pub mod columns;
 pub mod format;
 pub mod headline;
 pub mod inspect;
+pub mod load;
 pub mod probe;
 pub mod result;
 pub mod session;

@@ -2,6 +2,7 @@
 
 use crate::format::Format;
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
+use crate::load::CpuTime;
 use crate::task::Step;
 use crate::telemetry::{Observer, Series, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,10 @@ pub struct RunResult {
     /// Files mapped executable by the workload from outside the system directories.
     pub mapped: Vec<FileFact>,
     pub usage: Option<Usage>,
+    /// Who used the machine's CPUs, from shortly before the spawn of the measured invocation until nothing was left of it; `None` where
+    /// that can't be told.
+    #[serde(default)]
+    pub cpu_time: Option<CpuTime>,
     pub before: Snapshot,
     pub samples: Series,
     pub after: Snapshot,
@@ -66,6 +71,7 @@ impl RunResult {
             changed_inputs: Vec::new(),
             mapped: Vec::new(),
             usage: None,
+            cpu_time: None,
             before: Snapshot::default(),
             samples: Series::default(),
             after: Snapshot::default(),

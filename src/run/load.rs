@@ -1,0 +1,104 @@
+//! What others used of the machine: read for the record, and judged.
+//!
+//! Takes what the agent counted, gives a block of the record and issues; pure. Must not know what the run measured.
+
+use crate::registry::Code;
+use crate::store::issue::Issue;
+use crate::store::record::{Competing, CompetingProcess};
+use isotherm_wire::load::{CpuTime, ProcessTime};
+use isotherm_wire::result::RunResult;
+
+/// Cores that others used, on average, above which they disturb …
+const MOST_COMPETING_CORES: f64 = 0.25;
+/// … which is judged over at least this time, s: `/proc/stat` counts in steps of 10 ms on every CPU.
+const LEAST_JUDGED_S: f64 = 5.0;
+/// Below this much, cores, what no process has is within the ticks that CPU time is counted in.
+const LEAST_UNNAMED_CORES: f64 = 0.05;
+
+/// What others did that disturbed the run.
+pub fn issues(result: &RunResult) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    if let Some(competing) = result.cpu_time.as_ref().map(competing).filter(is_too_much) {
+        let issue = Issue::new(Code::CompetingLoad, format!("other processes used {}", in_words(&competing)));
+        issues.push(Issue { value: Some(competing.cores.into()), ..issue });
+    }
+    issues
+}
+
+/// Who else used the CPUs.
+pub fn competing(time: &CpuTime) -> Competing {
+    let process = |p: &ProcessTime| CompetingProcess { name: p.name.clone(), processes: p.processes, cores: time.cores(p.cpu_ns) };
+    let cores = time.competing_cores();
+    Competing {
+        span_s: time.span_ns as f64 / 1e9,
+        cores,
+        kernel_cores: time.kernel_cores(),
+        processes: time.others.iter().map(process).collect(),
+        unnamed_cores: cores - time.cores(time.others_ns),
+    }
+}
+
+fn is_too_much(competing: &Competing) -> bool {
+    competing.span_s >= LEAST_JUDGED_S && competing.cores > MOST_COMPETING_CORES
+}
+
+/// `0.61 cores on average: apt-get 0.40, 2 × dpkg 0.15`, the names as they are.
+fn in_words(competing: &Competing) -> String {
+    let told = |cores: f64| cores >= 0.005;
+    let name = |p: &CompetingProcess| if p.processes == 1 { p.name.clone() } else { format!("{} × {}", p.processes, p.name) };
+    let mut parts: Vec<String> = competing.processes.iter().filter(|p| told(p.cores)).map(|p| format!("{} {:.2}", name(p), p.cores)).collect();
+    if competing.unnamed_cores >= LEAST_UNNAMED_CORES {
+        parts.push(format!("{:.2} by what came and went or can't be seen", competing.unnamed_cores));
+    }
+    let list = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    format!("{:.2} cores on average{list}", competing.cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_wire::result::AgentFacts;
+
+    fn codes(run: &RunResult) -> Vec<String> {
+        issues(run).iter().map(|issue| issue.code.to_string()).collect()
+    }
+
+    fn run() -> RunResult {
+        let agent = AgentFacts { version: String::new(), sha256: String::new(), target: String::new() };
+        RunResult::unexecuted("r".into(), serde_json::Value::Null, agent, Default::default())
+    }
+
+    fn busy(seconds: u64, cores: f64, others: &[(&str, u32, f64)]) -> RunResult {
+        let ns = |cores: f64| (cores * seconds as f64 * 1e9) as u64;
+        let other = |&(name, processes, cores): &(&str, u32, f64)| ProcessTime { name: name.into(), processes, cpu_ns: ns(cores) };
+        let time = CpuTime {
+            span_ns: seconds * 1_000_000_000,
+            busy_ns: ns(1.5 + cores),
+            interrupts_ns: 0,
+            kernel_threads_ns: Some(ns(0.5)),
+            agent_ns: ns(1.0),
+            others_ns: others.iter().map(|other| ns(other.2)).sum(),
+            others: others.iter().map(other).collect(),
+        };
+        RunResult { cpu_time: Some(time), ..run() }
+    }
+
+    #[test]
+    fn what_others_used_is_judged_over_five_seconds_and_more() {
+        assert_eq!(codes(&busy(10, 0.5, &[])), ["competing_load"]);
+        assert_eq!(issues(&busy(10, 0.5, &[]))[0].value, Some(0.5.into()));
+        assert!(codes(&busy(10, 0.25, &[])).is_empty());
+        assert!(codes(&busy(4, 1.5, &[])).is_empty(), "too short to be told");
+        assert!(codes(&run()).is_empty(), "nothing is known");
+    }
+
+    #[test]
+    fn competitors_are_named() {
+        let message = |cores, others: &[_]| issues(&busy(10, cores, others))[0].message.clone();
+        let named = [("apt-get", 1, 0.4), ("dpkg", 2, 0.15), ("cron", 1, 0.001)];
+        assert_eq!(message(0.551, &named), "other processes used 0.55 cores on average: apt-get 0.40, 2 × dpkg 0.15");
+        let most = "other processes used 0.80 cores on average: apt-get 0.40, 0.40 by what came and went or can't be seen";
+        assert_eq!(message(0.8, &named[..1]), most);
+        assert_eq!(message(0.4, &named[..1]), "other processes used 0.40 cores on average: apt-get 0.40");
+    }
+}
