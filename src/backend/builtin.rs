@@ -4,20 +4,28 @@ use super::{RawOutput, Reading, check_digest, last_words, measured, spread};
 use crate::config::model::Settings;
 use crate::registry::{Code, MetricId};
 use crate::stats;
-use crate::store::record::{Issue, Iterations, Metric, Reason};
+use crate::store::record::{Issue, Iterations, Kind, Metric, Reason};
 use isotherm_wire::task::{InferOutput, InferTask, Task};
 
 /// Seed of the generated inputs.
 pub const SEED: u64 = 1;
 
-pub(super) fn task(threads: u32, settings: &Settings, model: &str) -> Task {
+/// Pause between rounds. A power run has none: the mean of its window is that of a working machine.
+pub(super) fn cooldown_ms(settings: &Settings, kind: Kind) -> u64 {
+    match kind {
+        Kind::Timing => settings.cooldown.as_millis() as u64,
+        Kind::Power => 0,
+    }
+}
+
+pub(super) fn task(threads: u32, settings: &Settings, kind: Kind, model: &str) -> Task {
     Task::Infer(InferTask {
         model: model.to_owned(),
         threads,
         warmup: settings.warmup,
         rounds: settings.rounds,
         iterations: settings.iterations,
-        cooldown_ms: settings.cooldown.as_millis() as u64,
+        cooldown_ms: cooldown_ms(settings, kind),
         seed: SEED,
     })
 }

@@ -13,7 +13,7 @@ use crate::digest::sha256_hex;
 use crate::plan::{Point, Work, identity};
 use crate::registry::{Code, MetricId};
 use crate::stats;
-use crate::store::record::{Issue, Iterations, Metric, OutputDigest, Reason, Spread};
+use crate::store::record::{Issue, Iterations, Kind, Metric, OutputDigest, Reason, Spread};
 use indexmap::IndexMap;
 use isotherm_wire::task::{Task, TensorFact};
 use serde_json::Value;
@@ -61,11 +61,11 @@ pub struct Reading {
     pub output_digest: Option<OutputDigest>,
 }
 
-/// The task of a point. `model_path`: as found on the device, else as written.
+/// The task of a run. `model_path`: as found on the device, else as written.
 #[must_use]
-pub fn task(point: &Point, model_path: Option<&str>) -> Task {
+pub fn task(point: &Point, kind: Kind, model_path: Option<&str>) -> Task {
     match &point.work {
-        Work::Builtin { threads } => builtin::task(*threads, &point.settings, model_path.unwrap_or_default()),
+        Work::Builtin { threads } => builtin::task(*threads, &point.settings, kind, model_path.unwrap_or_default()),
         Work::Command(work) => command::task(work, &point.settings),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
@@ -81,9 +81,9 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
     }
 }
 
-/// What the campaign asked for, as it stands in the record.
+/// What the campaign asked of a run, as it stands in the record.
 #[must_use]
-pub fn requested(point: &Point) -> IndexMap<String, Value> {
+pub fn requested(point: &Point, kind: Kind) -> IndexMap<String, Value> {
     let settings = &point.settings;
     let mut requested: IndexMap<String, Value> = IndexMap::new();
     requested.insert("warmup".into(), settings.warmup.into());
@@ -91,7 +91,7 @@ pub fn requested(point: &Point) -> IndexMap<String, Value> {
         requested.insert("threads".into(), (*threads).into());
         requested.insert("rounds".into(), settings.rounds.into());
         requested.insert("iterations".into(), settings.iterations.into());
-        requested.insert("cooldown_ms".into(), (settings.cooldown.as_millis() as u64).into());
+        requested.insert("cooldown_ms".into(), builtin::cooldown_ms(settings, kind).into());
     }
     if let Some(AxisValue::Text(cpus)) = point.ids.axes.get("cpus") {
         requested.insert("cpus".into(), cpus.clone().into());

@@ -2,16 +2,18 @@
 
 use super::words::{count, duration, plain};
 use super::{Draft, PlanArgs, complain, draft, exit, print, run};
-use crate::config::model::{Campaign, Order};
-use crate::plan::outlook::{self, Limit, Past, Resolution, Times};
-use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity};
+use crate::config::model::{Campaign, Order, Power};
+use crate::plan::identity::DeviceReport;
+use crate::plan::outlook::{self, Limit, PastRuns, Resolution, Times};
+use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity, power};
 use crate::report;
 use crate::run::{Filter, Options};
 use crate::store::index::{self, Scan};
+use crate::store::record::Kind;
 use crate::store::{StoreError, formats};
 use indexmap::IndexMap;
 use serde_json::json;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Points listed one by one; `--json` has them all.
@@ -76,14 +78,7 @@ fn offline(args: &PlanArgs, campaign: &Campaign, can_ask: bool) -> Result<String
     let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir };
     let mut jobs = diff::diff(known);
     jobs.retain(|job| filter.takes(&plan, job));
-    let view = View {
-        campaign,
-        can_ask,
-        plan: &plan,
-        jobs: &jobs,
-        past: outlook::past(&plan, &scan),
-        facts: reports.iter().map(|(id, r)| (id.as_str(), r.taken_at.as_str())).collect(),
-    };
+    let view = View { campaign, can_ask, plan: &plan, jobs: &jobs, past: outlook::past(&plan, &scan), reports: &reports };
     Ok(if args.json { view.json() } else { view.text() })
 }
 
@@ -94,14 +89,13 @@ struct View<'a> {
     plan: &'a Plan,
     jobs: &'a [PlannedJob],
     /// What earlier records say of each point.
-    past: Vec<Past>,
-    /// device → facts as of.
-    facts: HashMap<&'a str, &'a str>,
+    past: Vec<PastRuns>,
+    /// What devices said last.
+    reports: &'a BTreeMap<String, DeviceReport>,
 }
 
 impl View<'_> {
     fn text(&self) -> String {
-        let runs = self.jobs.len();
         let points: BTreeSet<usize> = self.jobs.iter().map(|j| j.slot.point).collect();
         let mut by_device: IndexMap<&str, Vec<&PlannedJob>> = IndexMap::new();
         for job in self.jobs {
@@ -111,16 +105,25 @@ impl View<'_> {
             "{}: {}, {} on {}\n",
             plain(&self.campaign.name),
             count(points.len(), "point"),
-            count(runs, "run"),
+            runs(self.jobs),
             count(by_device.len(), "device")
         );
         for (device, jobs) in &by_device {
             let states: Vec<String> = diff::counts(jobs.iter().copied()).iter().map(|(state, n)| format!("{n} {state}")).collect();
-            let as_of = match self.facts.get(device) {
-                Some(at) => format!("files and machine as of {}{}", plain(at), self.asks("looks again")),
+            let report = self.reports.get(*device);
+            let as_of = match report {
+                Some(report) => format!("files and machine as of {}{}", plain(&report.taken_at), self.asks("looks again")),
                 None => format!("this device was not asked yet{}", self.asks("asks it")),
             };
             text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), estimate(self.times(jobs)));
+            let asked_for: BTreeSet<Power> = jobs.iter().map(|job| self.plan.points[job.slot.point].settings.power).collect();
+            for power in asked_for {
+                if let Some(what) = power::shortfall(power, report) {
+                    text += &format!("    {}\n", plain(&what));
+                } else if let Some(what) = power::unknown(power, report) {
+                    text += &format!("    {what}{}\n", self.asks("asks"));
+                }
+            }
         }
         let reread = self.jobs.iter().filter(|job| matches!(job.state, JobState::Reread { .. })).count();
         if reread > 0 {
@@ -222,6 +225,7 @@ impl View<'_> {
                 "device": point.ids.device,
                 "backend": point.ids.backend,
                 "axes": point.ids.axes,
+                "kind": job.slot.kind,
                 "repetition": job.slot.repetition,
                 "pass": job.slot.pass,
                 "position": job.position,
@@ -240,7 +244,7 @@ impl View<'_> {
                 "when": &*point.condition,
             })).collect::<Vec<_>>(),
             "undecided": self.plan.undecided,
-            "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.facts.get(id.as_str())))).collect::<serde_json::Map<_, _>>(),
+            "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.reports.get(id).map(|report| &report.taken_at)))).collect::<serde_json::Map<_, _>>(),
             "about_s": self.all_times().map(|times| times.total().map(|total| total.as_secs_f64())),
             "settle_s": self.all_times().map(|times| times.settle.as_secs_f64()),
             "resolution": outlook::resolution(self.plan, &self.past).map(|found| json!({
@@ -260,6 +264,16 @@ fn short(point: &Point) -> String {
     let label = plain(&point.label());
     let end = label.char_indices().nth(MOST_LETTERS).map_or(label.len(), |(end, _)| end);
     if end < label.len() { format!("{}…", &label[..end]) } else { label }
+}
+
+/// `72 timing + 48 power runs`; without power runs, `72 runs`.
+fn runs(jobs: &[PlannedJob]) -> String {
+    let power = jobs.iter().filter(|job| job.slot.kind == Kind::Power).count();
+    match (jobs.len() - power, power) {
+        (timing, 0) => count(timing, "run"),
+        (0, power) => count(power, "power run"),
+        (timing, power) => format!("{timing} timing + {}", count(power, "power run")),
+    }
 }
 
 fn estimate(times: Option<Times>) -> String {

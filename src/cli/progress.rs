@@ -67,14 +67,18 @@ impl Progress {
                     }
                 }
             }
-            Event::Attached { label, repetition, .. } => self.talk(&format!("  {} r{repetition} is still running: waiting for it", plain(label))),
-            Event::Collected { label, repetition, .. } => self.talk(&format!("  {} r{repetition} ran meanwhile: collected", plain(label))),
-            Event::RunLost { label, repetition, why, .. } => {
-                self.talk(&format!("  ! {} r{repetition} left no result: {}", plain(label), plain(why)));
+            Event::Attached { label, kind, repetition, .. } => {
+                self.talk(&format!("  {} r{repetition}{} is still running: waiting for it", plain(label), kind.after_label()));
             }
-            Event::Started { device, label, repetition, .. } => {
+            Event::Collected { label, kind, repetition, .. } => {
+                self.talk(&format!("  {} r{repetition}{} ran meanwhile: collected", plain(label), kind.after_label()));
+            }
+            Event::RunLost { label, kind, repetition, why, .. } => {
+                self.talk(&format!("  ! {} r{repetition}{} left no result: {}", plain(label), kind.after_label(), plain(why)));
+            }
+            Event::Started { device, label, kind, repetition, .. } => {
                 self.started = Some(Instant::now());
-                self.current = format!("{device}: {} r{repetition}", plain(label));
+                self.current = format!("{device}: {} r{repetition}{}", plain(label), kind.after_label());
                 self.draw("starting");
             }
             // Nothing is drawn once the window has begun, so this has to do for it too.
@@ -119,7 +123,7 @@ impl Progress {
         if let Some(started) = self.started.take() {
             self.spent += started.elapsed();
         }
-        let Finished { device, label, repetition, status, reason, message, validity, issues, headline, temperature_c, .. } = finished;
+        let Finished { device, label, kind, repetition, status, reason, message, validity, issues, headline, temperature_c, .. } = finished;
         let mark = match (status, validity) {
             (Status::Ok, Validity::Valid) => '✓',
             (Status::Ok, Validity::Degraded) => '!',
@@ -137,7 +141,7 @@ impl Progress {
         };
         let issues = if issues.is_empty() || *validity == Validity::Invalid { String::new() } else { format!("   [{}]", plain(&issues.join(", "))) };
         let temperature = temperature_c.map_or_else(String::new, |(start, end)| format!("   {start:.1} → {end:.1} °C"));
-        let line = format!("  {device}  {mark} {}  r{repetition}   {what}{temperature}{issues}", plain(label));
+        let line = format!("  {device}  {mark} {}  r{repetition}{}   {what}{temperature}{issues}", plain(label), kind.after_label());
         match &self.bar {
             Some(bar) => {
                 bar.suspend(|| super::print(&format!("{line}\n")));

@@ -320,6 +320,8 @@ pub struct Settings {
     pub prepare: Preparation,
     /// Telemetry rate, Hz; more than 0, at most 100.
     pub sample_hz: f64,
+    /// Whether energy is measured, and in which runs.
+    pub power: Power,
     pub order: Order,
     /// `command`: invocations before the measured one; `builtin`: inferences before the first timed one.
     pub warmup: u32,
@@ -413,6 +415,7 @@ impl Settings {
             settle: Duration::from_secs(10),
             prepare: Preparation::default(),
             sample_hz: 10.0,
+            power: Power::Off,
             order: Order::Interleaved,
             warmup: if backend == "builtin" { 10 } else { 1 },
             rounds: 12,
@@ -421,6 +424,20 @@ impl Settings {
             dominance: None,
         }
     }
+}
+
+/// Whether energy is measured, and in which runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Power {
+    Off,
+    /// As the device's instruments allow.
+    Auto,
+    /// In runs of their own, one for each timing run.
+    Split,
+    /// In the timing runs.
+    Together,
+    /// In runs of their own, without timing runs.
+    Only,
 }
 
 /// How the arms of a group follow each other.

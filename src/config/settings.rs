@@ -3,7 +3,7 @@
 use super::{
     diagnose::Diagnostics,
     fields::{Fields, Slot, not_yet},
-    model::{Dominance, FatalReason, Frequency, MOST_REPETITIONS, Order, Preparation, Settings, When},
+    model::{Dominance, FatalReason, Frequency, MOST_REPETITIONS, Order, Power, Preparation, Settings, When},
     shape, vocabulary,
     yaml::Kind,
 };
@@ -46,8 +46,14 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
             }
             "measure" => {
                 let inner = slot.fields(&vocabulary::MEASURE, "measure: { sample_hz: 10 }", out);
-                if let Some(rate) = inner.and_then(|inner| inner.get("sample_hz")) {
+                let Some(inner) = inner else { continue };
+                if let Some(rate) = inner.get("sample_hz") {
                     set(&mut settings.sample_hz, rate.number_within(0.0, 100.0, out));
+                }
+                if let Some(power) = inner.get("power") {
+                    let words =
+                        [("off", Power::Off), ("auto", Power::Auto), ("split", Power::Split), ("together", Power::Together), ("only", Power::Only)];
+                    set(&mut settings.power, power.choice(&words, &[], out));
                 }
             }
             "order" => {
@@ -126,6 +132,7 @@ mod tests {
         assert_eq!(duration(default("timeout")), builtin.timeout);
         assert_eq!(duration(PREPARE.key("settle").expect("a key").default), builtin.settle);
         assert_eq!(MEASURE.key("sample_hz").expect("a key").default, builtin.sample_hz.to_string());
+        assert_eq!((MEASURE.key("power").expect("a key").default, builtin.power), ("off", Power::Off));
         assert_eq!((default("order"), builtin.order), ("interleaved", Order::Interleaved));
         assert_eq!(default("warmup"), format!("builtin: {}, command: {}", builtin.warmup, command.warmup));
         assert_eq!(default("rounds"), builtin.rounds.to_string());

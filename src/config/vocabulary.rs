@@ -34,7 +34,13 @@ static ORDERS: [Word; 3] = [
 
 static BETTER: [Word; 2] = [word("lower", ""), word("higher", "")];
 static TAKES: [Word; 3] = [word("first", "the first match"), word("last", "the last match"), word("all", "every match is a sample")];
-static POWER: [Word; 5] = [word("off", ""), word("auto", ""), word("split", ""), word("together", ""), word("only", "")];
+static POWER: [Word; 5] = [
+    word("off", "it is not measured, and no instrument is read"),
+    word("auto", "`together` where the device's instruments take less than a millisecond to read, else `split`"),
+    word("split", "in power runs, one after each timing run"),
+    word("together", "in the timing runs"),
+    word("only", "in power runs, without timing runs"),
+];
 static PER_MODEL: [Word; 3] = [
     word("on_model_change", "before the first run of a model, until a run of another one comes"),
     word("each", "before every run"),
@@ -365,7 +371,7 @@ pub static MEASURE: Level = level(
     "measure.",
     &[
         key("sample_hz", Shape::Number(0.0, 100.0), "Telemetry samples a second").default("10"),
-        key("power", Shape::Choice(&POWER), "Whether energy is measured, and in runs of its own or not").default("off").later(),
+        key("power", Shape::Choice(&POWER), "Whether energy is measured, and in which runs").default("off"),
         key("window", Shape::Map(&WINDOW), "How long is measured").later(),
     ],
 );

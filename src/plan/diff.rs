@@ -4,6 +4,7 @@ use super::dominance::Dominators;
 use super::expand::{Plan, Point, job_key};
 use super::files;
 use super::identity::{self, DeviceReport, Identified};
+use super::power::Runs;
 use crate::backend::{self, ParseSpec, output};
 use crate::digest;
 use crate::schedule::{self, Slot};
@@ -155,12 +156,13 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
     }
     let gone: HashMap<JobKey<'_>, &Entry> =
         of_gone.iter().zip(&scan.gone).map(|(place, entry)| ((place.as_str(), entry.kind, entry.repetition), entry)).collect();
-    let kind = Kind::Timing;
+    let runs_of = |point: &Point| Runs::of(point.settings.power, known.reports.get(&point.ids.device));
+    let kinds: Vec<&[Kind]> = plan.points.iter().map(|point| runs_of(point).kinds()).collect();
     let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
     let dominators = Dominators::of(plan);
     let mut jobs = Vec::new();
-    for (position, slot) in schedule::order(&plan.points).into_iter().enumerate() {
-        let point = &plan.points[slot.point];
+    for (position, slot) in schedule::order(&plan.points, &kinds).into_iter().enumerate() {
+        let (point, kind) = (&plan.points[slot.point], slot.kind);
         let key = (places[slot.point].as_str(), kind, slot.repetition);
         let same_job = by_job.get(&key).map_or(&[][..], Vec::as_slice);
         let mut job = PlannedJob {
@@ -191,7 +193,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
             Found::Answer(entry) => {
                 job.attempt = next.max(entry.attempt + 1);
                 let dominated = || {
-                    let failed = |other: usize| lasting_failures(identities, &by_identity, other, plan.points[other].settings.repetitions);
+                    let failed = |other: usize| lasting_failures(identities, &by_identity, other, kind, plan.points[other].settings.repetitions);
                     dominators.of_point(plan, slot.point, failed).is_some()
                 };
                 match (entry.status, entry.reason) {
@@ -237,10 +239,18 @@ pub fn lasts(reason: Reason) -> bool {
 
 type ByIdentity<'a> = HashMap<(&'a str, Kind, u32), Vec<&'a Entry>>;
 
-/// Failures of a point's repetitions that are not tried again by themselves.
-fn lasting_failures(identities: &[Option<Arc<Identified>>], by_identity: &ByIdentity<'_>, point: usize, repetitions: u32) -> Vec<Reason> {
+/// Does a failure of one kind of run make runs of another needless? What a power run does not survive, a shorter one without instruments may.
+#[must_use]
+pub fn tells_of(failed: Kind, other: Kind) -> bool {
+    failed == Kind::Timing || failed == other
+}
+
+/// Failures of a point's repetitions that are not tried again by themselves, as far as they tell of this kind of run.
+fn lasting_failures(identities: &[Option<Arc<Identified>>], by_identity: &ByIdentity<'_>, point: usize, kind: Kind, repetitions: u32) -> Vec<Reason> {
     let Some(hash) = identities[point].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
-    let entries = (0..repetitions).filter_map(|repetition| by_identity.get(&(hash, Kind::Timing, repetition))).flatten();
+    let kinds = [Kind::Timing, Kind::Power].into_iter().filter(move |failed| tells_of(*failed, kind));
+    let places = kinds.flat_map(|failed| (0..repetitions).map(move |repetition| (failed, repetition)));
+    let entries = places.filter_map(|(failed, repetition)| by_identity.get(&(hash, failed, repetition))).flatten();
     entries.filter(|entry| entry.status == Status::Failed).filter_map(|entry| entry.reason.filter(|reason| lasts(*reason))).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use super::files;
 use super::identity::{self, DeviceReport};
+use super::power;
 use crate::config::model::{
     Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Linked, MetricRule, Model, Settings, Success, Template, TextSource,
 };
@@ -58,6 +59,8 @@ pub struct Point {
     pub base: Arc<str>,
     pub transport: &'static str,
     pub settings: Arc<Settings>,
+    /// Index of an earlier point that is the same, and has other kinds of run.
+    pub same_as: Option<usize>,
 }
 
 /// What a backend is asked to do at a point.
@@ -176,7 +179,7 @@ pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> 
                         plan.excluded += 1;
                         continue;
                     }
-                    let point = maker.point(device, &combination)?;
+                    let mut point = maker.point(device, &combination)?;
                     let verdict = match &block.when {
                         Some(condition) if fixed.is_none() => {
                             let verdict = ask(condition, &point, &combination, reports.get(device));
@@ -197,9 +200,15 @@ pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> 
                     if may_repeat {
                         let alike = seen.entry(likeness(&point)).or_default();
                         let spec = |point: &Point| identity::canonical(&identity::spec(point));
-                        if let Some(first) = alike.iter().map(|&i| &plan.points[i]).find(|earlier| spec(earlier) == spec(&point)) {
-                            let (first, second) = (campaign.blocks[first.block].line, block.line);
-                            return Err(PlanError::Twice { point: point.label(), device: device.to_owned(), first, second });
+                        let kinds = |point: &Point| power::possible(point.settings.power);
+                        let same: Vec<usize> = alike.iter().copied().filter(|&index| spec(&plan.points[index]) == spec(&point)).collect();
+                        for index in same {
+                            let first = &plan.points[index];
+                            if kinds(first).iter().any(|kind| kinds(&point).contains(kind)) {
+                                let (first, second) = (campaign.blocks[first.block].line, block.line);
+                                return Err(PlanError::Twice { point: point.label(), device: device.to_owned(), first, second });
+                            }
+                            point.same_as = Some(index);
                         }
                         alike.push(plan.points.len());
                     }
@@ -215,6 +224,12 @@ pub fn expand(campaign: &Campaign, reports: &BTreeMap<String, DeviceReport>) -> 
         distinguish(&mut plan.points);
     }
     distinguish_slugs(&mut plan.points);
+    // One point under one name, in one directory.
+    for index in 0..plan.points.len() {
+        if let Some(first) = plan.points[index].same_as {
+            (plan.points[index].ids, plan.points[index].swept) = (plan.points[first].ids.clone(), plan.points[first].swept.clone());
+        }
+    }
     Ok(plan)
 }
 
@@ -325,7 +340,7 @@ pub fn job_key(ids: &PointIds) -> String {
 /// so that tables can tell them apart. It is no part of their identity, where it stands in its own field.
 fn distinguish(points: &mut [Point]) {
     let mut groups: IndexMap<u64, Vec<usize>> = IndexMap::new();
-    for (i, point) in points.iter().enumerate() {
+    for (i, point) in points.iter().enumerate().filter(|(_, point)| point.same_as.is_none()) {
         groups.entry(place(&point.ids, true)).or_default().push(i);
     }
     for group in groups.into_values().filter(|group| group.len() > 1) {
@@ -514,6 +529,7 @@ impl<'a> Maker<'a> {
             base: Arc::clone(&self.base),
             transport: device.transport.kind(),
             settings: Arc::clone(&self.settings),
+            same_as: None,
         })
     }
 
@@ -590,7 +606,7 @@ fn distinguish_slugs(points: &mut [Point]) {
         point.ids.slug = slug(&point.swept, &point.ids.axes, &point.ids.backend);
     }
     let mut count: HashMap<(String, String), usize> = HashMap::new();
-    for point in points {
+    for point in points.iter_mut().filter(|point| point.same_as.is_none()) {
         let n = count.entry((point.ids.device.clone(), point.ids.slug.clone())).or_insert(0);
         *n += 1;
         if *n > 1 {
@@ -669,6 +685,20 @@ matrix:
         let block = "  - { devices: a, backend: builtin, model: m, threads: [1, 2] }\n";
         let error = plan(&[block, block].concat()).unwrap_err();
         assert!(matches!(error, PlanError::Twice { first: 4, second: 5, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_point_may_have_its_power_runs_in_a_block_of_its_own() {
+        let block = |power: &str, threads: &str| {
+            format!("  - {{ devices: a, backend: builtin, model: m, threads: {threads}, measure: {{ power: {power} }} }}\n")
+        };
+        let points = plan(&[block("off", "[1, 2]"), block("only", "2")].concat()).unwrap().points;
+        assert_eq!((points.len(), points[2].same_as), (3, Some(1)));
+        assert_eq!((&points[2].ids, points[2].label()), (&points[1].ids, "threads=2".to_owned()));
+        for twice in [("off", "split"), ("only", "auto"), ("together", "off")] {
+            let error = plan(&[block(twice.0, "1"), block(twice.1, "1")].concat());
+            assert!(matches!(error, Err(PlanError::Twice { .. })), "{twice:?}");
+        }
     }
 
     #[test]

@@ -5,11 +5,13 @@
 
 use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
+use super::power::Runs;
 use crate::config::model::{AxisValue, Model, Preparation, Settings};
 use crate::digest::sha256_hex;
 use crate::store::formats;
 use crate::store::record::Identity;
 use isotherm_wire::inspect::{FileAnswer, Machine};
+use isotherm_wire::probe::Capability;
 use isotherm_wire::session::Engine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -29,6 +31,9 @@ pub struct DeviceReport {
     pub machine: Machine,
     pub engine: Engine,
     pub files: Answers,
+    /// Energy counters and power meters, those that can't be read among them; `None` = it was never asked about any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruments: Option<Vec<Capability>>,
 }
 
 pub const REPORT_VERSION: u32 = formats::REPORT.version();
@@ -36,7 +41,7 @@ pub const REPORT_VERSION: u32 = formats::REPORT.version();
 /// What the campaign file alone says about a point.
 #[must_use]
 pub fn spec(point: &Point) -> Value {
-    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, settings } = point;
+    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, settings, same_as: _ } = point;
     let mut spec = Map::new();
     let mut put = |name: &str, value: Value| _ = spec.insert(name.to_owned(), value);
     put("device", json!(ids.device));
@@ -52,7 +57,8 @@ pub fn spec(point: &Point) -> Value {
     put("env", json!(env));
 
     // Mutable: time-out, repetitions and order say how often, how long and when, never what.
-    let Settings { repetitions: _, timeout: _, order: _, settle, prepare, sample_hz, warmup, rounds, iterations, cooldown, dominance: _ } =
+    // The kinds of run that `power` asks for are beside it in the job; that a timing run reads instruments is a fact.
+    let Settings { repetitions: _, timeout: _, order: _, settle, prepare, sample_hz, power: _, warmup, rounds, iterations, cooldown, dominance: _ } =
         settings.as_ref();
     put("settle_ms", json!(settle.as_millis() as u64));
     // Asked for or not at all: what a point had before there were steps stays its identity.
@@ -142,6 +148,10 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
     if let (Work::Builtin { .. }, Value::Object(map)) = (&point.work, &mut facts) {
         let Engine { name, version, revision } = &report.engine;
         map.insert("engine".into(), json!(format!("{name}@{version}+{revision}")));
+    }
+    // As with steps: what timing runs are as a rule stays their identity.
+    if let (Runs::Together, Value::Object(map)) = (Runs::of(point.settings.power, Some(report)), &mut facts) {
+        map.insert("power".into(), json!("together"));
     }
     Some(facts)
 }

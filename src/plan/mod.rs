@@ -7,6 +7,7 @@ pub mod expand;
 pub mod files;
 pub mod identity;
 pub mod outlook;
+pub mod power;
 
 pub use diff::{JobState, PlannedJob};
 pub use expand::{Plan, PlanError, Point, Work};

@@ -6,13 +6,14 @@ use super::{PlannedJob, Point};
 use crate::config::model::Order;
 use crate::stats;
 use crate::store::index::{Entry, Scan};
+use crate::store::record::Kind;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// Share of a time limit from which a run is likely to meet it sooner or later.
 const CLOSE_TO_LIMIT: f64 = 0.5;
 
-/// What stored records say of one point, each list in any order.
+/// What stored records say of the runs of one kind of a point, each list in any order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Past {
     /// From start to end of a run without its settle, ms.
@@ -23,18 +24,17 @@ pub struct Past {
     pub headlines: Vec<f64>,
 }
 
+/// What is known of a point's runs of each kind; one that never ran is missing.
+pub type PastRuns = BTreeMap<Kind, Past>;
+
 /// What the records of a results directory say of each point of a plan, in its order.
 #[must_use]
-pub fn past(plan: &Plan, scan: &Scan) -> Vec<Past> {
-    let mut by_place: HashMap<String, Vec<&Entry>> = HashMap::new();
+pub fn past(plan: &Plan, scan: &Scan) -> Vec<PastRuns> {
+    let mut by_place: HashMap<String, BTreeMap<Kind, Vec<&Entry>>> = HashMap::new();
     for entry in &scan.entries {
-        by_place.entry(job_key(&entry.point)).or_default().push(entry);
+        by_place.entry(job_key(&entry.point)).or_default().entry(entry.kind).or_default().push(entry);
     }
-    let of_point = |point: &Point| {
-        if by_place.is_empty() {
-            return Past::default();
-        }
-        let entries = by_place.get(&job_key(&point.ids)).map_or(&[][..], Vec::as_slice);
+    let of_kind = |entries: &Vec<&Entry>| {
         let mut headlines: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (definition, value) in entries.iter().filter(|entry| entry.answers()).filter_map(|entry| entry.headline.as_ref()) {
             headlines.entry(definition).or_default().push(*value);
@@ -44,6 +44,10 @@ pub fn past(plan: &Plan, scan: &Scan) -> Vec<Past> {
             measured_ms: entries.iter().filter_map(|entry| entry.measured_ms).collect(),
             headlines: headlines.into_values().max_by_key(Vec::len).unwrap_or_default(),
         }
+    };
+    let of_point = |point: &Point| {
+        let kinds = if by_place.is_empty() { None } else { by_place.get(&job_key(&point.ids)) };
+        kinds.into_iter().flatten().map(|(kind, entries)| (*kind, of_kind(entries))).collect()
     };
     plan.points.iter().map(of_point).collect()
 }
@@ -65,28 +69,31 @@ impl Times {
     }
 }
 
-/// Time of jobs that have to run. A point that never ran takes what the others of its device and backend took at the median.
-/// `past`: by index of the point.
+/// Time of jobs that have to run. A point that never ran takes what the others of its device and backend took at the median, a power run that
+/// none was like as long as a timing run. `past`: by index of the point.
 #[must_use]
-pub fn times<'a>(plan: &Plan, jobs: impl Iterator<Item = &'a PlannedJob>, past: &[Past]) -> Times {
-    let mut of_kind: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
-    for (point, past) in plan.points.iter().zip(past) {
-        of_kind.entry(kind(point)).or_default().extend(&past.took_ms);
+pub fn times<'a>(plan: &Plan, jobs: impl Iterator<Item = &'a PlannedJob>, past: &[PastRuns]) -> Times {
+    let mut alike: BTreeMap<(&str, &str, Kind), Vec<f64>> = BTreeMap::new();
+    for (point, runs) in plan.points.iter().zip(past) {
+        for (kind, past) in runs {
+            alike.entry((&point.ids.device, &point.ids.backend, *kind)).or_default().extend(&past.took_ms);
+        }
     }
-    let typical: BTreeMap<(&str, &str), f64> = of_kind.iter().filter_map(|(kind, times)| Some((*kind, stats::median(times)?))).collect();
-    let own: Vec<Option<f64>> = past.iter().map(|past| stats::median(&past.took_ms)).collect();
+    let typical: BTreeMap<_, f64> = alike.iter().filter_map(|(like, times)| Some((*like, stats::median(times)?))).collect();
+    let own: Vec<BTreeMap<Kind, f64>> =
+        past.iter().map(|runs| runs.iter().filter_map(|(kind, past)| Some((*kind, stats::median(&past.took_ms)?))).collect()).collect();
     let mut times = Times { settle: Duration::ZERO, work: Some(Duration::ZERO) };
     for job in jobs {
         let point = &plan.points[job.slot.point];
         times.settle += point.settings.settle;
-        let ms = own[job.slot.point].or_else(|| typical.get(&kind(point)).copied());
+        let of = |kind: Kind| {
+            let typical = || typical.get(&(point.ids.device.as_str(), point.ids.backend.as_str(), kind));
+            own[job.slot.point].get(&kind).or_else(typical).copied()
+        };
+        let ms = of(job.slot.kind).or_else(|| of(Kind::Timing));
         times.work = times.work.zip(ms).map(|(sum, ms)| sum + Duration::from_secs_f64(ms / 1000.0));
     }
     times
-}
-
-fn kind(point: &Point) -> (&str, &str) {
-    (&point.ids.device, &point.ids.backend)
 }
 
 /// What a time limit is worth.
@@ -100,9 +107,9 @@ pub enum Limit {
 
 /// Points whose time limit is below what earlier runs needed, or close to it, by index.
 #[must_use]
-pub fn limits(plan: &Plan, past: &[Past]) -> Vec<(usize, Limit)> {
-    let judged = |(index, (point, past)): (usize, (&Point, &Past))| {
-        let longest = past.measured_ms.iter().copied().fold(0.0, f64::max);
+pub fn limits(plan: &Plan, past: &[PastRuns]) -> Vec<(usize, Limit)> {
+    let judged = |(index, (point, runs)): (usize, (&Point, &PastRuns))| {
+        let longest = runs.values().flat_map(|past| &past.measured_ms).copied().fold(0.0, f64::max);
         let timeout = point.settings.timeout.as_secs_f64() * 1000.0;
         let longest_time = Duration::from_secs_f64(longest / 1000.0);
         match longest {
@@ -125,12 +132,13 @@ pub struct Resolution {
     pub n_points: usize,
 }
 
-/// t·√(2/R)·s, with s the pooled standard deviation of the logs of run headlines of each point and t the two-sided 95 % quantile at
+/// t·√(2/R)·s, with s the pooled standard deviation of the logs of timing runs' headlines of each point and t the two-sided 95 % quantile at
 /// 2(R − 1) degrees of freedom. `None` = no point has two earlier headlines, or there is but one repetition.
 #[must_use]
-pub fn resolution(plan: &Plan, past: &[Past]) -> Option<Resolution> {
+pub fn resolution(plan: &Plan, past: &[PastRuns]) -> Option<Resolution> {
     let (mut squares, mut freedom, mut n_points) = (0.0, 0.0, 0);
-    for past in past {
+    // A power run's own time is nothing that points are compared by.
+    for past in past.iter().filter_map(|runs| runs.get(&Kind::Timing)) {
         let logs: Vec<f64> = past.headlines.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect();
         let Some(sd) = stats::standard_deviation(&logs) else { continue };
         let own = logs.len() as f64 - 1.0;
@@ -171,25 +179,37 @@ matrix:
         crate::plan::expand::expand(&campaign, &BTreeMap::new()).unwrap()
     }
 
-    fn past(took_ms: &[f64], measured_ms: &[f64], headlines: &[f64]) -> Past {
-        Past { took_ms: took_ms.to_vec(), measured_ms: measured_ms.to_vec(), headlines: headlines.to_vec() }
+    fn past(took_ms: &[f64], measured_ms: &[f64], headlines: &[f64]) -> PastRuns {
+        let past = Past { took_ms: took_ms.to_vec(), measured_ms: measured_ms.to_vec(), headlines: headlines.to_vec() };
+        [(Kind::Timing, past)].into()
     }
 
-    fn job(point: usize) -> PlannedJob {
-        let slot = Slot { point, repetition: 0, pass: 0 };
+    fn job(point: usize, kind: Kind) -> PlannedJob {
+        let slot = Slot { point, kind, repetition: 0, pass: 0 };
         PlannedJob { id: String::new(), slot, position: 0, state: JobState::New, identity: None, attempt: 0, outdated: Vec::new() }
     }
 
     #[test]
     fn a_point_that_never_ran_takes_what_the_others_took() {
-        let jobs = [job(0), job(1), job(2)];
-        let known = [past(&[1000.0, 3000.0], &[], &[]), past(&[4000.0], &[], &[]), Past::default()];
+        let jobs = [0, 1, 2].map(|point| job(point, Kind::Timing));
+        let known = [past(&[1000.0, 3000.0], &[], &[]), past(&[4000.0], &[], &[]), PastRuns::new()];
         let times = times(&plan(), jobs.iter(), &known);
         // Own medians 2 s and 4 s, and the median of 1, 3 and 4 s for the third; 2 s settle each.
         assert_eq!(times, Times { settle: Duration::from_secs(6), work: Some(Duration::from_secs(9)) });
         assert_eq!(times.total(), Some(Duration::from_secs(15)));
-        let unknown = super::times(&plan(), jobs.iter(), &[Past::default(), Past::default(), Past::default()]);
+        let unknown = super::times(&plan(), jobs.iter(), &[PastRuns::new(), PastRuns::new(), PastRuns::new()]);
         assert_eq!((unknown.work, unknown.total()), (None, None));
+    }
+
+    #[test]
+    fn a_power_run_takes_what_power_runs_took_and_as_long_as_there_was_none_what_timing_runs_did() {
+        let mut known = [past(&[1000.0], &[], &[100.0, 101.0]), past(&[2000.0], &[], &[]), PastRuns::new()];
+        let took = |known: &[PastRuns]| times(&plan(), [job(0, Kind::Power), job(1, Kind::Power)].iter(), known).work;
+        assert_eq!(took(&known), Some(Duration::from_secs(3)));
+        known[0].insert(Kind::Power, Past { took_ms: vec![7000.0], headlines: vec![1.0, 9.0], ..Past::default() });
+        assert_eq!(took(&known), Some(Duration::from_secs(14)));
+        // And what a power run says of its own time is no spread of anything.
+        assert_eq!(resolution(&plan(), &known).unwrap().n_points, 1);
     }
 
     #[test]
@@ -206,6 +226,6 @@ matrix:
         let resolution = resolution(&plan(), &known).unwrap();
         assert!((resolution.difference - 0.029_547_824_946_865_06).abs() < 1e-12, "{}", resolution.difference);
         assert_eq!((resolution.repetitions, resolution.n_points), (4, 2));
-        assert_eq!(super::resolution(&plan(), &[Past::default(), Past::default(), past(&[], &[], &[1.0])]), None);
+        assert_eq!(super::resolution(&plan(), &[PastRuns::new(), PastRuns::new(), past(&[], &[], &[1.0])]), None);
     }
 }

@@ -85,7 +85,7 @@ fn collect_all(session: &mut Session, into: &Path, keep: bool, controller: &str)
                 continue;
             }
         };
-        let told = format!("{} r{} of campaign `{}`", manifest.label, manifest.repetition, manifest.campaign);
+        let told = format!("{} r{}{} of campaign `{}`", manifest.label, manifest.repetition, manifest.kind.after_label(), manifest.campaign);
         let (bytes, sha256) = match state {
             RunState::Sealed { bytes, sha256 } => (bytes, sha256),
             RunState::Running { .. } => {

@@ -11,12 +11,13 @@ use crate::clock;
 use crate::config::model::Device;
 use crate::device::{DeviceError, Session};
 use crate::plan::identity::{DeviceReport, REPORT_VERSION, point_identity};
+use crate::plan::power::{self, Runs};
 use crate::plan::{JobState, PlannedJob, diff, files};
-use crate::registry::Code;
+use crate::registry::{Code, MetricId};
 use crate::store::Broken;
 use crate::store::index::{self, Entry};
 use crate::store::issue::Issue;
-use crate::store::record::{RanFile, RanRole, Reason, Record, Status};
+use crate::store::record::{Kind, RanFile, RanRole, Reason, Record, Status};
 use crate::store::write::Valid;
 use indexmap::IndexMap;
 use isotherm_wire::format::Unread;
@@ -68,7 +69,7 @@ impl DeviceNight<'_, '_> {
             to_run: todo.len().min(left),
             reasons,
         });
-        missing.into_iter().for_each(|message| self.night.emit(Event::Warning { message }));
+        missing.into_iter().chain(self.shortfalls()).for_each(|message| self.night.emit(Event::Warning { message }));
         if self.night.options.dry_run {
             return Ok(());
         }
@@ -98,6 +99,14 @@ impl DeviceNight<'_, '_> {
                 format!("model `{model}` on device `{device}`: {path}: {}; {} will fail", why.split(" (os error").next().unwrap_or(&why), jobs(n))
             })
             .collect()
+    }
+
+    /// What it can't do of the energy that the campaign asks for.
+    fn shortfalls(&self) -> Vec<String> {
+        let report = self.night.reports.get(&self.device.id);
+        let points = self.night.plan.points.iter().filter(|point| point.ids.device == self.device.id);
+        let told: BTreeSet<String> = points.filter_map(|point| power::shortfall(point.settings.power, report)).collect();
+        told.into_iter().map(|what| format!("device `{}` has {what}; `isotherm probe` says what would mend it", self.device.id)).collect()
     }
 
     /// The jobs of this device that this invocation is about.
@@ -175,6 +184,7 @@ impl DeviceNight<'_, '_> {
             machine: inspected.machine,
             engine: welcome.engine.clone(),
             files: inspected.files,
+            instruments: Some(power::remembered(inspected.instruments, self.night.reports.get(id))),
         };
         self.night.learn(id, report)?;
         self.check_models()
@@ -215,11 +225,11 @@ impl DeviceNight<'_, '_> {
                 *others.entry(manifest.campaign).or_insert(0usize) += 1;
                 continue;
             }
-            let (label, repetition) = (manifest.label.clone(), manifest.repetition);
+            let (label, kind, repetition) = (manifest.label.clone(), manifest.kind, manifest.repetition);
             let (bytes, sha256) = match state {
                 RunState::Sealed { bytes, sha256 } => (bytes, sha256),
                 RunState::Running { .. } => {
-                    self.night.emit(Event::Attached { run_id: run_id.clone(), label: label.clone(), repetition });
+                    self.night.emit(Event::Attached { run_id: run_id.clone(), label: label.clone(), kind, repetition });
                     let ended = match self.asking(|session| session.attach(&run_id))? {
                         RunState::Sealed { bytes, sha256 } => Ended::Sealed { bytes, sha256 },
                         RunState::Lost { reason, restarted } => Ended::Lost { reason, restarted },
@@ -243,7 +253,7 @@ impl DeviceNight<'_, '_> {
                 }
             };
             self.night.summary.collected += 1;
-            self.night.emit(Event::Collected { run_id: run_id.clone(), label, repetition });
+            self.night.emit(Event::Collected { run_id: run_id.clone(), label, kind, repetition });
             self.store(&run_id, bytes, &sha256, manifest, Valid::Stays)?;
         }
         for (campaign, n) in others {
@@ -270,8 +280,8 @@ impl DeviceNight<'_, '_> {
         if restarted && self.session.welcome().is_err() {
             return Ok(Lost::Unrecorded);
         }
-        let Manifest { label, repetition, .. } = manifest.clone();
-        self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, repetition, why: why.clone() });
+        let Manifest { label, kind, repetition, .. } = manifest.clone();
+        self.night.emit(Event::RunLost { run_id: run_id.to_owned(), label, kind, repetition, why: why.clone() });
         let known = self.night.scan.entries.iter().any(|e| e.run_id == run_id);
         let lost = match restarted && !known {
             false => Lost::Unrecorded,
@@ -311,8 +321,9 @@ impl DeviceNight<'_, '_> {
     fn run(&mut self, job: &PlannedJob) -> Result<(), Stop> {
         let point = &self.night.plan.points[job.slot.point];
         let Some(report) = self.night.reports.get(&self.device.id) else { return Ok(()) };
-        let Some(mut manifest) = manifest::manifest(&self.night.constants, job, point, &report.files) else { return Ok(()) };
-        if let Some((by, reason)) = self.night.dominated(job.slot.point) {
+        let runs = Runs::of(point.settings.power, Some(report));
+        let Some(mut manifest) = manifest::manifest(&self.night.constants, job, point, &report.files, runs) else { return Ok(()) };
+        if let Some((by, reason)) = self.night.dominated(job.slot) {
             return self.skip(manifest, &by, reason);
         }
         let spec = manifest::spec(point, &manifest, &report.files, &self.night.campaign.secrets, self.night.options.force);
@@ -327,6 +338,7 @@ impl DeviceNight<'_, '_> {
                 job_id: job.id.clone(),
                 device: self.device.id.clone(),
                 label: manifest.label.clone(),
+                kind: manifest.kind,
                 repetition: manifest.repetition,
                 attempt: manifest.attempt,
                 settle_ms: manifest.settle_ms,
@@ -461,10 +473,14 @@ fn longest(manifest: &Manifest) -> Duration {
 }
 
 fn finished(record: &Record, label: String, path: String) -> Event {
+    // Its time is that of a run that was disturbed.
+    let own = (record.ids.kind == Kind::Power).then(|| record.metrics.get_key_value(MetricId::Power.entry().name)).flatten();
+    let headline = own.or_else(|| record.metrics.first()).map(|(name, metric)| (name.clone(), metric.clone()));
     Event::Finished(Box::new(Finished {
         run_id: record.ids.run_id.clone(),
         device: record.ids.point.device.clone(),
         label,
+        kind: record.ids.kind,
         repetition: record.ids.repetition,
         attempt: record.ids.attempt,
         status: record.status,
@@ -472,7 +488,7 @@ fn finished(record: &Record, label: String, path: String) -> Event {
         message: record.message.clone(),
         validity: record.validity,
         issues: record.issues.iter().map(|i| i.code.to_string()).collect(),
-        headline: record.metrics.iter().next().map(|(name, metric)| (name.clone(), metric.clone())),
+        headline,
         temperature_c: record.context.headline.as_ref().and_then(|headline| headline.start_c.zip(headline.end_c)),
         path,
     }))

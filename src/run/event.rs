@@ -1,6 +1,6 @@
 //! What happens in a campaign, one after the other: journal, progress and `--json` are made from these and nothing else.
 
-use crate::store::record::{Metric, Reason, Status, Validity};
+use crate::store::record::{Kind, Metric, Reason, Status, Validity};
 use indexmap::IndexMap;
 use serde::Serialize;
 
@@ -46,18 +46,21 @@ pub enum Event {
     Collected {
         run_id: String,
         label: String,
+        kind: Kind,
         repetition: u32,
     },
     /// Another run of ours is executing there; we wait for it.
     Attached {
         run_id: String,
         label: String,
+        kind: Kind,
         repetition: u32,
     },
     /// A run ended with its keeper, without a result.
     RunLost {
         run_id: String,
         label: String,
+        kind: Kind,
         repetition: u32,
         why: String,
     },
@@ -67,6 +70,7 @@ pub enum Event {
         job_id: String,
         device: String,
         label: String,
+        kind: Kind,
         repetition: u32,
         attempt: u32,
         settle_ms: u64,
@@ -123,6 +127,7 @@ pub struct Finished {
     pub run_id: String,
     pub device: String,
     pub label: String,
+    pub kind: Kind,
     pub repetition: u32,
     pub attempt: u32,
     pub status: Status,
@@ -131,7 +136,7 @@ pub struct Finished {
     pub validity: Validity,
     /// Codes of its issues.
     pub issues: Vec<String>,
-    /// The first metric, by name.
+    /// The first metric by name; of a power run its mean power.
     pub headline: Option<(String, Metric)>,
     /// Headline sensor before and after the run, °C.
     #[serde(skip_serializing_if = "Option::is_none")]

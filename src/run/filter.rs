@@ -1,6 +1,6 @@
 //! `--filter` and `--rerun`: which jobs are meant, as `axis=value` pairs.
 
-use crate::plan::{Plan, PlannedJob};
+use crate::plan::{Plan, PlannedJob, power};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
@@ -60,10 +60,14 @@ impl Filter {
     pub fn check(&self, plan: &Plan) -> Result<(), FilterError> {
         for (name, value) in &self.pairs {
             let mut values = BTreeSet::new();
-            let mut names = BTreeSet::from(["device".to_owned(), "backend".to_owned(), "repetition".to_owned()]);
+            let mut names = BTreeSet::from(["device", "backend", "kind", "repetition"].map(str::to_owned));
             for point in &plan.points {
                 names.extend(point.ids.axes.keys().cloned());
                 match name.as_str() {
+                    // The kind of run, unless the campaign has an axis of that name.
+                    "kind" if !point.ids.axes.contains_key("kind") => {
+                        values.extend(power::possible(point.settings.power).iter().map(|kind| kind.name().to_owned()));
+                    }
                     "device" => _ = values.insert(point.ids.device.clone()),
                     "backend" => _ = values.insert(point.ids.backend.clone()),
                     "repetition" => values.extend((0..point.settings.repetitions).map(|r| r.to_string())),
@@ -91,6 +95,7 @@ impl Filter {
     pub fn takes(&self, plan: &Plan, job: &PlannedJob) -> bool {
         let point = &plan.points[job.slot.point];
         let actual = |name: &str| match name {
+            "kind" if !point.ids.axes.contains_key("kind") => Some(job.slot.kind.name().to_owned()),
             "device" => Some(point.ids.device.clone()),
             "backend" => Some(point.ids.backend.clone()),
             "repetition" => Some(job.slot.repetition.to_string()),

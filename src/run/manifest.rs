@@ -4,12 +4,13 @@ use crate::backend::{self, ParseSpec};
 use crate::config::model::{Frequency, Preparation, Secret, When};
 use crate::config::safe_name;
 use crate::plan::files::{self, Answers};
+use crate::plan::power::Runs;
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
 use indexmap::IndexMap;
 use isotherm_wire::format::Format;
 use isotherm_wire::session::RunState;
-use isotherm_wire::task::{self, Prepare, RunSpec, Task, WatchedFile};
+use isotherm_wire::task::{self, Instruments, Prepare, RunSpec, Task, WatchedFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -46,6 +47,9 @@ pub struct Manifest {
     pub settle_ms: u64,
     /// Directory that relative paths of the campaign start at on the device.
     pub base: String,
+    /// Energy instruments are read in this run, where there are any.
+    #[serde(default)]
+    pub instruments: bool,
 }
 
 impl Manifest {
@@ -81,7 +85,7 @@ pub struct Night {
 
 /// The manifest of a job's next run; `None` for a job whose identity isn't known.
 #[must_use]
-pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answers) -> Option<Manifest> {
+pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answers, runs: Runs) -> Option<Manifest> {
     let found = files::model(point, answers);
     let model = point.model.as_ref().map(|model| {
         let fact = found.as_ref().and_then(|f| f.as_ref().ok());
@@ -105,17 +109,18 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         point: point.ids.clone(),
         label: point.label(),
         transport: point.transport.into(),
-        kind: Kind::Timing,
+        kind: job.slot.kind,
         repetition: job.slot.repetition,
         attempt: job.attempt,
         pass: job.slot.pass,
         position: job.position,
         parse: backend::parse_spec(point),
-        requested: backend::requested(point),
+        requested: backend::requested(point, job.slot.kind),
         model,
         files: files::ran(point, answers),
         settle_ms: point.settings.settle.as_millis() as u64,
         base: point.base.to_string(),
+        instruments: runs.read_instruments(job.slot.kind),
     })
 }
 
@@ -132,13 +137,18 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
     watched.sort_by(|a, b| a.path.cmp(&b.path));
     watched.dedup();
     RunSpec {
-        task: backend::task(point, model_path.as_deref()),
+        task: backend::task(point, manifest.kind, model_path.as_deref()),
         prepare: steps(&point.settings.prepare),
         model: manifest.model.as_ref().map(|model| model.sha256.clone().unwrap_or_else(|| model.path.clone())),
         settle_ms: manifest.settle_ms,
         timeout_ms: point.settings.timeout.as_millis() as u64,
         grace_ms: GRACE_MS,
         sample_hz: point.settings.sample_hz,
+        instruments: match manifest.kind {
+            Kind::Power => Instruments::Required,
+            Kind::Timing if manifest.instruments => Instruments::On,
+            Kind::Timing => Instruments::Off,
+        },
         env: point.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>(),
         secrets: secrets.iter().map(|(name, secret)| (name.clone(), secret.expose().to_owned())).collect(),
         needs_bytes: model.as_ref().filter(|_| !force).map(|file| (file.bytes as f64 / MOST_OF_MEMORY).ceil() as u64),

@@ -14,7 +14,9 @@ use crate::digest;
 use crate::plan::dominance::Dominators;
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified};
+use crate::plan::power::Runs;
 use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, diff};
+use crate::schedule::Slot;
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Scan};
 use crate::store::journal::Journal;
@@ -150,9 +152,9 @@ pub(super) struct Night<'a> {
     fatal: Option<StoreError>,
     /// Job whose run goes on without us.
     pub(super) left_running: Option<String>,
-    /// Which points a failed one makes needless, and reasons of what failed in this invocation by point.
+    /// Which points a failed one makes needless, and what failed in this invocation by identity.
     dominators: Dominators,
-    failed_now: BTreeMap<usize, Vec<Reason>>,
+    failed_now: BTreeMap<String, Vec<(Kind, Reason)>>,
 }
 
 impl<'a> Night<'a> {
@@ -218,7 +220,7 @@ impl<'a> Night<'a> {
             epoch: self.constants.epoch.clone(),
             isotherm: env!("CARGO_PKG_VERSION").into(),
             set: self.campaign.set.clone(),
-            jobs: self.plan.points.iter().map(|p| p.settings.repetitions as usize).sum(),
+            jobs: self.plan.points.iter().map(|p| self.kinds(p).len() * p.settings.repetitions as usize).sum(),
         };
         self.emit(event);
         self.write_plan()?;
@@ -296,6 +298,11 @@ impl<'a> Night<'a> {
         }
     }
 
+    /// The runs of a repetition of a point, as far as its device is known.
+    fn kinds(&self, point: &Point) -> &'static [Kind] {
+        Runs::of(point.settings.power, self.reports.get(&point.ids.device)).kinds()
+    }
+
     pub(super) fn jobs(&self) -> Vec<PlannedJob> {
         let Night { plan, identities, reports, scan, .. } = self;
         diff::diff(diff::Known { plan, identities, reports, scan, results: &self.results.dir })
@@ -304,21 +311,19 @@ impl<'a> Night<'a> {
     /// Remember a failure that may make other points needless.
     pub(super) fn note_failure(&mut self, record: &Record) {
         let (Status::Failed, Some(reason), false) = (record.status, record.reason, self.dominators.is_empty()) else { return };
-        let is_it = |identified: &Option<Arc<Identified>>| identified.as_ref().is_some_and(|known| known.hash == record.ids.point_identity);
-        if let Some(point) = self.identities.iter().position(is_it) {
-            self.failed_now.entry(point).or_default().push(reason);
-        }
+        self.failed_now.entry(record.ids.point_identity.clone()).or_default().push((record.ids.kind, reason));
     }
 
     /// The failure that makes a point needless: of this invocation, or one that is not tried again by itself.
-    pub(super) fn dominated(&self, point: usize) -> Option<(String, Reason)> {
+    pub(super) fn dominated(&self, slot: Slot) -> Option<(String, Reason)> {
         let failed = |other: usize| {
-            let hash = self.identities[other].as_ref().map(|identified| identified.hash.as_str());
-            let stored = self.scan.entries.iter().filter(|e| Some(e.point_identity.as_str()) == hash && e.status == Status::Failed);
-            let lasting = stored.filter_map(|e| e.reason).filter(|reason| diff::lasts(*reason));
-            lasting.chain(self.failed_now.get(&other).into_iter().flatten().copied()).collect()
+            let Some(hash) = self.identities[other].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
+            let stored = self.scan.entries.iter().filter(|e| e.point_identity == hash && e.status == Status::Failed);
+            let lasting = stored.filter_map(|e| Some((e.kind, e.reason?))).filter(|(_, reason)| diff::lasts(*reason));
+            let all = lasting.chain(self.failed_now.get(hash).into_iter().flatten().copied());
+            all.filter(|(kind, _)| diff::tells_of(*kind, slot.kind)).map(|(_, reason)| reason).collect()
         };
-        let (by, reason) = self.dominators.of_point(&self.plan, point, failed)?;
+        let (by, reason) = self.dominators.of_point(&self.plan, slot.point, failed)?;
         Some((self.plan.points[by].label(), reason))
     }
 
@@ -329,7 +334,6 @@ impl<'a> Night<'a> {
             match expand::expand(self.campaign, &self.reports) {
                 Ok(plan) => {
                     self.dominators = Dominators::of(&plan);
-                    self.failed_now.clear();
                     self.plan = plan;
                 }
                 // The other devices go on with what is known without it.
@@ -375,18 +379,21 @@ impl<'a> Night<'a> {
     }
 
     fn write_plan(&self) -> Result<(), StoreError> {
-        let point = |(i, p): (usize, &crate::plan::Point)| StoredPoint {
-            point: p.ids.clone(),
-            swept: p.swept.clone(),
-            kind: Kind::Timing,
-            repetitions: p.settings.repetitions,
-            point_identity: self.identities[i].as_ref().map(|identified| identified.hash.clone()),
+        let point = |(i, p): (usize, &Point)| {
+            let stored = |&kind: &Kind| StoredPoint {
+                point: p.ids.clone(),
+                swept: p.swept.clone(),
+                kind,
+                repetitions: p.settings.repetitions,
+                point_identity: self.identities[i].as_ref().map(|identified| identified.hash.clone()),
+            };
+            self.kinds(p).iter().map(stored).collect::<Vec<_>>()
         };
         let plan = StoredPlan {
             plan_version: PLAN_VERSION,
             campaign: self.campaign.name.clone(),
             campaign_sha256: self.constants.campaign_sha256.clone(),
-            points: self.plan.points.iter().enumerate().map(point).collect(),
+            points: self.plan.points.iter().enumerate().flat_map(point).collect(),
         };
         self.write_json(PLAN_FILE, &plan)
     }
@@ -411,9 +418,9 @@ impl<'a> Night<'a> {
         let jobs = self.jobs();
         self.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
         // What was deleted stays known until its job has an answer again.
-        let answered: BTreeSet<(String, u32)> =
-            jobs.iter().filter(|j| j.state.is_answered()).map(|j| (job_key(&self.plan.points[j.slot.point].ids), j.slot.repetition)).collect();
-        let gone = self.scan.gone.iter().filter(|e| !answered.contains(&(job_key(&e.point), e.repetition)));
+        let place = |job: &PlannedJob| (job_key(&self.plan.points[job.slot.point].ids), job.slot.kind, job.slot.repetition);
+        let answered: BTreeSet<(String, Kind, u32)> = jobs.iter().filter(|job| job.state.is_answered()).map(place).collect();
+        let gone = self.scan.gone.iter().filter(|e| !answered.contains(&(job_key(&e.point), e.kind, e.repetition)));
         let stored = self.write_plan().and_then(|()| index::write_index(&self.results.dir, self.scan.entries.iter().chain(gone)));
         let degraded: BTreeSet<&str> = self.scan.entries.iter().filter(|e| e.validity == Validity::Degraded).map(|e| e.path.as_str()).collect();
         let mut failures: IndexMap<String, Vec<u32>> = IndexMap::new();
@@ -430,7 +437,8 @@ impl<'a> Night<'a> {
                     self.summary.failed += 1;
                     let point = &self.plan.points[job.slot.point];
                     let why = why.strip_prefix("failed: ").unwrap_or(why);
-                    failures.entry(format!("{} {}: {why}", point.ids.device, point.label())).or_default().push(job.slot.repetition);
+                    let what = format!("{} {}{}: {why}", point.ids.device, point.label(), job.slot.kind.after_label());
+                    failures.entry(what).or_default().push(job.slot.repetition);
                 }
                 _ => self.summary.pending += 1,
             }

@@ -2,36 +2,38 @@
 
 use crate::config::model::Order;
 use crate::plan::Point;
+use crate::store::record::Kind;
 
 /// A job in the order of the night.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Index of the point in its plan.
     pub point: usize,
+    pub kind: Kind,
     /// From 0.
     pub repetition: u32,
     /// Turn through the arms of its group, from 0.
     pub pass: u32,
 }
 
-/// Every repetition of every point once, in order.
+/// Every repetition of every point once, in order; `kinds`: of the runs of a repetition, by index of the point. They follow each other, so
+/// that what is joined later ran on one machine in one state.
 ///
 /// Arms of one group share block, device and model; groups run in file order, so that a large model is not loaded once per pass.
 /// Interleaved, pass p runs each arm once and is reversed when p is odd: with an even number of passes a linear drift of the machine
 /// cancels exactly.
 #[must_use]
-pub fn order(points: &[Point]) -> Vec<Slot> {
+pub fn order(points: &[Point], kinds: &[&[Kind]]) -> Vec<Slot> {
     let mut slots = Vec::new();
     for arms in groups(points) {
         let settings = &points[arms[0]].settings;
+        let mut put = |point: usize, pass| slots.extend(kinds[point].iter().map(|&kind| Slot { point, kind, repetition: pass, pass }));
         match settings.order {
-            Order::Sequential => {
-                slots.extend(arms.iter().flat_map(|&point| (0..settings.repetitions).map(move |r| Slot { point, repetition: r, pass: r })));
-            }
+            Order::Sequential => arms.iter().for_each(|&point| (0..settings.repetitions).for_each(|pass| put(point, pass))),
             Order::Interleaved => {
                 for pass in 0..settings.repetitions {
-                    let slot = |&point: &usize| Slot { point, repetition: pass, pass };
-                    if pass % 2 == 0 { slots.extend(arms.iter().map(slot)) } else { slots.extend(arms.iter().rev().map(slot)) }
+                    let turn = |at: usize| if pass % 2 == 0 { arms[at] } else { arms[arms.len() - 1 - at] };
+                    (0..arms.len()).for_each(|at| put(turn(at), pass));
                 }
             }
         }
@@ -68,7 +70,7 @@ matrix:
     }
 
     fn told(order: &str, repetitions: u32) -> Vec<(usize, u32)> {
-        super::order(&points(order, repetitions)).iter().map(|s| (s.point, s.repetition)).collect()
+        super::order(&points(order, repetitions), &[&[Kind::Timing][..]; 4]).iter().map(|s| (s.point, s.repetition)).collect()
     }
 
     #[test]
@@ -82,6 +84,17 @@ matrix:
     #[test]
     fn sequential_runs_all_repetitions_of_a_point_first() {
         assert_eq!(told("sequential", 2), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]);
+    }
+
+    #[test]
+    fn a_power_run_follows_the_timing_run_that_it_is_joined_with() {
+        let kinds: [&[Kind]; 4] = [&[Kind::Timing, Kind::Power], &[Kind::Timing], &[Kind::Power], &[Kind::Power]];
+        let slots = super::order(&points("interleaved", 2), &kinds);
+        let told: Vec<(usize, Kind, u32)> = slots.iter().map(|slot| (slot.point, slot.kind, slot.repetition)).collect();
+        use Kind::{Power, Timing};
+        let a = [(0, Timing, 0), (0, Power, 0), (1, Timing, 0), (1, Timing, 1), (0, Timing, 1), (0, Power, 1)];
+        let b = [(2, Power, 0), (3, Power, 0), (3, Power, 1), (2, Power, 1)];
+        assert_eq!(told, [a.as_slice(), &b].concat());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// Nothing but the run's own telemetry.
     Timing,
+    /// Energy instruments are read, whatever that does to its time.
+    Power,
 }
 
 impl Kind {
@@ -16,6 +18,16 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Timing => "timing",
+            Kind::Power => "power",
+        }
+    }
+
+    /// What follows a repetition in a line for people: nothing for the usual kind.
+    #[must_use]
+    pub fn after_label(self) -> &'static str {
+        match self {
+            Kind::Timing => "",
+            Kind::Power => " power",
         }
     }
 }

@@ -35,7 +35,7 @@ fn a_place_without_results_names_those_that_have_some() {
 
 #[test]
 fn a_plan_of_a_later_build_says_once_what_is_lacking_and_where() {
-    let bench = Bench::one("argv: [./bench.sh]\nthreads: 1\nmeasure: { power: split }");
+    let bench = Bench::one("argv: [./bench.sh]\nthreads: 1\ncontrol: { point: first }");
     let text = bench.lab.read("c.yaml");
     let block = text.split("matrix:\n").nth(1).unwrap().replace("threads: 1", "threads: 2");
     bench.lab.write("c.yaml", format!("{text}{block}"));
@@ -43,7 +43,7 @@ fn a_plan_of_a_later_build_says_once_what_is_lacking_and_where() {
     let lines: Vec<String> = planned.stderr().lines().map(str::to_owned).collect();
     let expected = [
         "c.yaml asks for what this build can't do yet, so `run` will refuse it:",
-        "  `measure.power`  c.yaml:9 and 1 more",
+        "  `control`  c.yaml:9 and 1 more",
         "It can be planned all the same.",
         "",
     ];

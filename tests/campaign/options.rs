@@ -37,7 +37,7 @@ fn a_filter_runs_what_it_takes_and_counts_nothing_else() {
 fn a_filter_that_takes_nothing_names_the_choices() {
     let bench = two_devices();
     let cases: [(&[&str], &[&str]); 7] = [
-        (&["--filter", "sizes=1"], &["no axis `sizes`", "backend, device, repetition, size"]),
+        (&["--filter", "sizes=1"], &["no axis `sizes`", "backend, device, kind, repetition, size"]),
         (&["--filter", "size=3"], &["`size` is never \"3\"", "1, 2"]),
         (&["--filter", "device=c"], &["`device` is never \"c\"", "a, b"]),
         (&["--filter", "repetition=2"], &["`repetition` is never \"2\"", "0, 1"]),

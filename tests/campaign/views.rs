@@ -33,7 +33,7 @@ fn the_jobs_of_a_plan_stand_in_the_order_of_the_night() {
     assert_eq!(order, [(0, 1, 0), (1, 2, 0), (2, 2, 1), (3, 1, 1)]);
     let first = jobs[0].as_object().unwrap();
     let keys: Vec<&str> = first.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["id", "device", "backend", "axes", "repetition", "pass", "position", "state", "why", "point_identity"]);
+    assert_eq!(keys, ["id", "device", "backend", "axes", "kind", "repetition", "pass", "position", "state", "why", "point_identity"]);
     assert_eq!(first["id"].as_str().unwrap().len(), 16);
     let filtered = plan(&bench, &["--filter", "size=2"]);
     assert_eq!(filtered["jobs"].as_array().unwrap().len(), 2);

@@ -179,7 +179,7 @@ impl Lab {
         let mut found = Vec::new();
         walk(&self.results(campaign), &mut found);
         found.retain(|path| !path.components().any(|c| c.as_os_str() == "superseded" || c.as_os_str() == "devices"));
-        found.retain(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("timing-")));
+        found.retain(|path| path.file_name().is_some_and(|n| ["timing-", "power-"].iter().any(|kind| n.to_string_lossy().starts_with(kind))));
         found.sort();
         let read = |path: PathBuf| {
             let record = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("a record is JSON");

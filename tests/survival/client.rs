@@ -74,6 +74,7 @@ pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
         timeout_ms: u64::MAX,
         grace_ms: 1000,
         sample_hz: 10.0,
+        instruments: Default::default(),
         env: Default::default(),
         cwd: lab.path("").display().to_string(),
         watched: Vec::new(),

@@ -219,7 +219,8 @@ fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
     let mut hashes = keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner);
     let files = request.files.iter().map(|query| (query.key.clone(), hashes.answer(query))).collect();
     hashes.save();
-    Inspected { machine: inspect::machine::inspect(Path::new("/"), &keeper.containment), files, snapshot }
+    let instruments = keeper.sensors().lock().unwrap_or_else(PoisonError::into_inner).instruments().to_vec();
+    Inspected { machine: inspect::machine::inspect(Path::new("/"), &keeper.containment), files, snapshot, instruments }
 }
 
 fn run_state(keeper: &Keeper, run_id: &str) -> RunState {

@@ -10,7 +10,7 @@ use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, prepare, sys};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, RunResult, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
-use isotherm_wire::task::{RunSpec, Secrets, Task, WatchedFile};
+use isotherm_wire::task::{Instruments, RunSpec, Secrets, Task, WatchedFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
@@ -106,6 +106,7 @@ impl<'a> Run<'a> {
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
+        self.check_instruments()?;
         self.prepare()?;
         // What the run is measured under, not what it found.
         self.result.machine.governor = inspect::machine::governor(Path::new("/"));
@@ -135,6 +136,18 @@ impl<'a> Run<'a> {
         }
         let message = format!("CPUs {} are not there or not allowed: the device allows {}", sys::cpu_list(&absent), sys::cpu_list(&allowed));
         Err(Outcome::Unmet { message })
+    }
+
+    /// From here on energy is measured or left alone, as the run asks.
+    fn check_instruments(&self) -> Result<(), Outcome> {
+        let sensors = self.keeper.sensors().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sensors.read_instruments(self.spec.instruments.are_read());
+        match sensors.no_instrument() {
+            Some(why) if self.spec.instruments == Instruments::Required => {
+                Err(Outcome::Unmet { message: format!("no energy instrument can be read here: {why}") })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What is to be done to the device before the run. It stops for a cancel, and for a change of the machine that doesn't end.

@@ -148,6 +148,7 @@ fn spec(model: &str, prepare: Vec<Prepare>) -> RunSpec {
         timeout_ms: 1,
         grace_ms: 1,
         sample_hz: 1.0,
+        instruments: Default::default(),
         env: Default::default(),
         secrets: Default::default(),
         needs_bytes: None,

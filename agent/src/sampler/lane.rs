@@ -41,6 +41,8 @@ struct State {
     values: Vec<Option<f64>>,
     /// Costly ones are read as well.
     everything: bool,
+    /// Energy counters and power meters are read as well.
+    instruments: bool,
     /// How long its last read took, ns, and when that began.
     costs: Vec<Option<(u64, u64)>>,
     given_up: Vec<bool>,
@@ -49,10 +51,27 @@ struct State {
 impl Lane {
     pub fn start(sensors: Vec<Sensor>) -> Lane {
         let n = sensors.len();
-        let state = State { reader: 0, reading: None, values: vec![None; n], everything: false, costs: vec![None; n], given_up: vec![false; n] };
+        let state = State {
+            reader: 0,
+            reading: None,
+            values: vec![None; n],
+            everything: false,
+            instruments: true,
+            costs: vec![None; n],
+            given_up: vec![false; n],
+        };
         let shared = Arc::new(Shared { sensors, state: Mutex::new(state), finished: Condvar::new() });
         let go = if n == 0 { channel().0 } else { read_on(&shared, 0) };
         Lane { shared, go }
+    }
+
+    /// Are energy counters and power meters read from now on?
+    pub fn read_instruments(&self, are_read: bool) {
+        self.shared.state().instruments = are_read;
+    }
+
+    pub fn reads_instruments(&self) -> bool {
+        self.shared.state().instruments
     }
 
     /// Begin a round unless one is still on its way; whoever hangs in that one is given up.
@@ -153,7 +172,8 @@ impl Shared {
             {
                 let Some(mut state) = self.state_of(reader) else { return false };
                 let rested = |(cost_ns, then_ns): (u64, u64)| cost_ns <= COSTLY_NS || begin_ns.saturating_sub(then_ns) >= COSTLY_EVERY_NS;
-                if state.given_up[at] || !(state.everything || state.costs[at].is_none_or(rested)) {
+                let is_left_alone = sensor.column.is_instrument() && !state.instruments;
+                if is_left_alone || state.given_up[at] || !(state.everything || state.costs[at].is_none_or(rested)) {
                     continue;
                 }
                 state.reading = Some((at, begin_ns));

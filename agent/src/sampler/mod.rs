@@ -11,6 +11,7 @@ mod stat;
 
 use crate::{inspect, sys};
 use isotherm_wire::columns::ColumnName;
+use isotherm_wire::probe::{Capability, Family, is_of_a_battery};
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
 use lane::Lane;
 use std::fs::File;
@@ -138,15 +139,39 @@ pub struct Sensors {
     definitions: Vec<Definition>,
     /// What is there and could not be read when it was tried.
     absent: Vec<Reading>,
+    /// Energy counters and power meters, as they were found.
+    instruments: Vec<Capability>,
 }
 
 impl Sensors {
     /// Try everything below `root` once. Takes some milliseconds, and longer where something hangs.
     pub fn find(root: &Path) -> Sensors {
-        let (found, absent) = sensors::of(root, &crate::probe::sensors(root));
+        let mut capabilities = crate::probe::sensors(root);
+        let (found, absent) = sensors::of(root, &capabilities);
         let definition = |s: &sensors::Sensor| Definition { column: s.column, subject: Some(s.subject.clone()), source: s.source.clone() };
         let definitions = found.iter().map(definition).collect();
-        Sensors { lane: Lane::start(found), definitions, absent }
+        capabilities.retain(|capability| capability.family == Family::Energy);
+        Sensors { lane: Lane::start(found), definitions, absent, instruments: capabilities }
+    }
+
+    /// Energy counters and power meters, those that can't be read among them.
+    pub fn instruments(&self) -> &[Capability] {
+        &self.instruments
+    }
+
+    /// Are they read from now on?
+    pub fn read_instruments(&self, are_read: bool) {
+        self.lane.read_instruments(are_read);
+    }
+
+    /// Why none of them can be read; `None` = one can.
+    pub fn no_instrument(&self) -> Option<String> {
+        if self.definitions.iter().any(|definition| definition.column.is_instrument() && !is_of_a_battery(&definition.source)) {
+            return None;
+        }
+        let why = |instrument: &Capability| Some(format!("{}: {}", instrument.name, instrument.absent()?.reason));
+        let reasons: Vec<String> = self.instruments.iter().filter_map(why).collect();
+        Some(if reasons.is_empty() { "none was found".into() } else { reasons.join("; ") })
     }
 
     /// Those that stopped answering, by name, with what happened.
@@ -159,13 +184,18 @@ impl Sensors {
         let mut values = vec![None; self.definitions.len()];
         self.lane.all(&mut values);
         let mut readings = readings(&self.definitions, &values);
-        for (reading, why) in readings.iter_mut().zip(self.lane.why_given_up()) {
+        let left_alone = !self.lane.reads_instruments();
+        for ((reading, definition), why) in readings.iter_mut().zip(&self.definitions).zip(self.lane.why_given_up()) {
+            let why = why.or_else(|| (left_alone && definition.column.is_instrument()).then(|| NOT_READ.to_owned()));
             reading.absent = why.or(reading.absent.take());
         }
         readings.extend(self.absent.iter().cloned());
         readings
     }
 }
+
+/// What is said of instruments that are left alone.
+const NOT_READ: &str = "not read: energy isn't measured in this run";
 
 /// How long a sample waits for sensors that are slower than everything else; those that aren't through by then have no value in it.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -230,9 +260,9 @@ impl Sampler {
             }
             let samples = times.len() as u64;
             let span = times.last().copied().unwrap_or(0) - times.first().copied().unwrap_or(0);
-            let (slowed, given_up) = {
+            let (slowed, given_up, reads_instruments) = {
                 let sensors = lock(&sensors);
-                (sensors.lane.slowed(), sensors.given_up())
+                (sensors.lane.slowed(), sensors.given_up(), sensors.lane.reads_instruments())
             };
             let observer = Observer {
                 requested_hz: hz,
@@ -248,6 +278,7 @@ impl Sampler {
             let columns = definitions
                 .iter()
                 .enumerate()
+                .filter(|(_, d)| reads_instruments || !d.column.is_instrument())
                 .map(|(i, d)| Column {
                     metric: d.column.entry().name.into(),
                     unit: d.column.entry().unit.symbol().into(),

@@ -149,6 +149,29 @@ fn a_sensor_that_hangs_is_given_up_once_and_for_all_and_delays_nobody() {
 }
 
 #[test]
+fn an_instrument_that_is_left_alone_is_not_even_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    sensor(dir.path(), 0, "works", Some("41000"));
+    let package = dir.path().join("sys/class/powercap/intel-rapl:0");
+    fs::create_dir_all(&package).unwrap();
+    fs::write(package.join("name"), "package-0").unwrap();
+    fs::write(package.join("energy_uj"), "250000000").unwrap();
+    let sensors = find(dir.path());
+    assert_eq!(lock(&sensors).no_instrument(), None);
+    // Whoever opened it now would be given up.
+    fs::remove_file(package.join("energy_uj")).unwrap();
+    fifo(&package.join("energy_uj"));
+    lock(&sensors).read_instruments(false);
+    let readings = lock(&sensors).readings();
+    let told: Vec<_> = readings.iter().map(|r| (r.subject.as_deref().unwrap(), r.value, r.absent.as_deref())).collect();
+    assert_eq!(told, [("works", Some(41.0), None), ("RAPL package-0", None, Some(NOT_READ))]);
+    let (series, observer) = Sampler::start(Sources::open(dir.path()), &sensors, 100.0, 16).unwrap().stop();
+    assert!(observer.given_up.is_empty());
+    let sensed: Vec<_> = series.columns.iter().filter_map(|column| column.subject.as_deref()).collect();
+    assert_eq!(sensed, ["works"]);
+}
+
+#[test]
 fn a_series_has_one_value_per_time_and_at_least_one_sample() {
     let trees = trees::all();
     for root in trees.iter().map(|tree| tree.root.as_path()).chain([Path::new("/")]) {

@@ -78,6 +78,7 @@ mod tests {
             timeout_ms: 1,
             grace_ms: 1,
             sample_hz: 1.0,
+            instruments: Default::default(),
             env,
             secrets: Default::default(),
             cpus: None,

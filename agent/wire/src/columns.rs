@@ -360,6 +360,14 @@ crate::table! {
     }
 }
 
+impl ColumnName {
+    /// Of an energy counter or a power meter: read in those runs only that ask for it, because a read may slow what is timed.
+    #[must_use]
+    pub const fn is_instrument(self) -> bool {
+        matches!(self, ColumnName::Energy | ColumnName::Power)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

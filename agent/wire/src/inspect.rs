@@ -1,5 +1,6 @@
 //! What a device says of itself: machine, limits, capabilities, and files by content.
 
+use crate::probe::Capability;
 use crate::telemetry::Snapshot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,6 +73,9 @@ pub struct Inspected {
     pub files: BTreeMap<String, FileAnswer>,
     /// The machine as it was at this moment.
     pub snapshot: Snapshot,
+    /// Energy counters and power meters: those that runs can read, and why they can't read the others.
+    #[serde(default)]
+    pub instruments: Vec<Capability>,
 }
 
 /// Identity and make of a machine. `None` = the source is not there or not readable.

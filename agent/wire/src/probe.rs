@@ -166,6 +166,12 @@ impl Capability {
         }
     }
 
+    /// Does it tell what the machine takes? A battery's own meter tells nothing of that on mains.
+    #[must_use]
+    pub fn measures_energy(&self) -> bool {
+        self.family == Family::Energy && self.present().is_some() && !is_of_a_battery(&self.source)
+    }
+
     /// Why it is not there.
     #[must_use]
     pub fn absent(&self) -> Option<&Absent> {
@@ -174,4 +180,10 @@ impl Capability {
             Found::Absent(absent) => Some(absent),
         }
     }
+}
+
+/// Is it a battery's own meter that is read from there?
+#[must_use]
+pub fn is_of_a_battery(source: &str) -> bool {
+    source.starts_with("/sys/class/power_supply/")
 }

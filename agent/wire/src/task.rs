@@ -21,6 +21,9 @@ pub struct RunSpec {
     pub grace_ms: u64,
     /// Telemetry samples per second.
     pub sample_hz: f64,
+    /// Whether energy counters and power meters are read.
+    #[serde(default, skip_serializing_if = "Instruments::is_on")]
+    pub instruments: Instruments,
     /// The workload's own variables; `PATH HOME USER LANG TMPDIR` are added by the agent unless named here. `${secret:NAME}` stands for
     /// one of `secrets`.
     pub env: BTreeMap<String, String>,
@@ -37,6 +40,32 @@ pub struct RunSpec {
     pub cwd: String,
     /// Files whose content must not change during the run; their stat is compared before and after.
     pub watched: Vec<WatchedFile>,
+}
+
+/// What becomes of energy counters and power meters in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Instruments {
+    /// They are left alone: reading one may slow what is timed.
+    Off,
+    /// They are read like every other sensor.
+    #[default]
+    On,
+    /// Likewise, and without one that can be read nothing is started.
+    Required,
+}
+
+impl Instruments {
+    /// Are they read where there are any?
+    #[must_use]
+    pub fn are_read(self) -> bool {
+        self != Instruments::Off
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+    fn is_on(&self) -> bool {
+        *self == Instruments::On
+    }
 }
 
 /// One thing done to a device before a run. What it borrows is given back when no run asks for it any more.

@@ -1,0 +1,196 @@
+//! Which runs a point has: timing runs, power runs or both, and in which of them the energy instruments of its device are read.
+//!
+//! Takes what the campaign asks for and what the device said of its instruments; gives kinds of run. Pure; must not know how an
+//! instrument is read, nor what is made of its readings.
+
+use super::identity::DeviceReport;
+use crate::config::model::Power;
+use crate::store::record::Kind;
+use isotherm_wire::probe::{Capability, Cause, Found};
+
+/// Instruments that take less than this to read, all together, are read in timing runs, ns: a hundredth of the time between two samples
+/// at 10 Hz.
+const CHEAP_NS: u64 = 1_000_000;
+
+/// The runs of one repetition of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// A timing run; no instrument is read.
+    Timing,
+    /// A timing run in which instruments are read.
+    Together,
+    /// A timing run, then a power run.
+    Split,
+    /// A power run alone.
+    Only,
+}
+
+impl Runs {
+    /// What a point with this setting has on a device. Before the device was asked, `split` counts on an instrument, and `auto` on none that
+    /// needs runs of its own.
+    #[must_use]
+    pub fn of(power: Power, report: Option<&DeviceReport>) -> Runs {
+        let Some(instruments) = report.and_then(|report| report.instruments.as_ref()) else {
+            return match power {
+                Power::Off => Runs::Timing,
+                Power::Auto | Power::Together => Runs::Together,
+                Power::Split => Runs::Split,
+                Power::Only => Runs::Only,
+            };
+        };
+        let costs: Vec<Option<u64>> = instruments.iter().filter(|one| one.measures_energy()).map(|one| one.present()?.cost_ns).collect();
+        match power {
+            Power::Off => Runs::Timing,
+            Power::Only => Runs::Only,
+            _ if costs.is_empty() => Runs::Timing,
+            Power::Split => Runs::Split,
+            Power::Together => Runs::Together,
+            // A cost that isn't known may be any.
+            Power::Auto => match costs.into_iter().sum::<Option<u64>>() {
+                Some(all) if all < CHEAP_NS => Runs::Together,
+                _ => Runs::Split,
+            },
+        }
+    }
+
+    /// In the order in which they are run.
+    #[must_use]
+    pub fn kinds(self) -> &'static [Kind] {
+        match self {
+            Runs::Timing | Runs::Together => &[Kind::Timing],
+            Runs::Split => &[Kind::Timing, Kind::Power],
+            Runs::Only => &[Kind::Power],
+        }
+    }
+
+    /// Are instruments read in a run of this kind?
+    #[must_use]
+    pub fn read_instruments(self, kind: Kind) -> bool {
+        kind == Kind::Power || self == Runs::Together
+    }
+}
+
+/// The kinds that a point with this setting may have on some device.
+#[must_use]
+pub fn possible(power: Power) -> &'static [Kind] {
+    match power {
+        Power::Off | Power::Together => Runs::Timing.kinds(),
+        Power::Auto | Power::Split => Runs::Split.kinds(),
+        Power::Only => Runs::Only.kinds(),
+    }
+}
+
+/// What a device can't do of what a campaign asks for, in words; `None` = it can, or was never asked.
+#[must_use]
+pub fn shortfall(power: Power, report: Option<&DeviceReport>) -> Option<String> {
+    let instruments = report?.instruments.as_ref()?;
+    let then = match power {
+        Power::Off => return None,
+        Power::Auto | Power::Together => "no energy",
+        Power::Split => "no power runs",
+        Power::Only => "its power runs will fail",
+    };
+    if instruments.iter().any(Capability::measures_energy) {
+        return None;
+    }
+    let why = |one: &Capability| Some(format!("{}: {}", one.name, one.absent()?.reason));
+    let reasons: Vec<String> = instruments.iter().filter_map(why).collect();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+    Some(format!("no energy instrument that can be read{reasons}: {then}"))
+}
+
+/// What isn't known before a device was asked, in words.
+#[must_use]
+pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static str> {
+    match power {
+        _ if report.is_some_and(|report| report.instruments.is_some()) => None,
+        Power::Off => None,
+        Power::Auto => Some("whether energy is measured in these runs, in runs of their own or not at all is not known yet"),
+        Power::Split => Some("whether it has an energy instrument, and so power runs, is not known yet"),
+        Power::Together | Power::Only => Some("whether it has an energy instrument is not known yet"),
+    }
+}
+
+/// Instruments as a device has them now, with what was known of them.
+///
+/// A night that goes on after a start of its device wants the same runs as before. So the first cost stands, which is measured and differs
+/// from time to time, and an instrument that may not be read any more stays one: its runs fail and say why, instead of not being planned.
+#[must_use]
+pub fn remembered(mut now: Vec<Capability>, earlier: Option<&DeviceReport>) -> Vec<Capability> {
+    for earlier in earlier.and_then(|report| report.instruments.as_ref()).into_iter().flatten() {
+        let Some(one) = now.iter_mut().find(|one| one.id == earlier.id && one.source == earlier.source) else { continue };
+        match (&mut one.found, &earlier.found) {
+            (Found::Present(now), Found::Present(then)) => now.cost_ns = then.cost_ns,
+            (Found::Absent(why), Found::Present(_)) if why.cause == Cause::NotPermitted => one.clone_from(earlier),
+            _ => {}
+        }
+    }
+    now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::identity::REPORT_VERSION;
+    use isotherm_wire::probe::{Absent, Family, Present};
+
+    fn instrument(name: &str, found: Result<Option<u64>, Cause>) -> Capability {
+        let found = match found {
+            Ok(cost_ns) => Found::Present(Present { cost_ns, ..Present::default() }),
+            Err(cause) => Found::Absent(Absent { cause, reason: "Permission denied".into() }),
+        };
+        let source = format!("/sys/class/powercap/{name}/energy_uj");
+        Capability { id: format!("energy.{name}"), family: Family::Energy, name: name.into(), unit: Some("uj".into()), source, recorded: true, found }
+    }
+
+    fn report(instruments: Vec<Capability>) -> DeviceReport {
+        let engine = isotherm_wire::session::Engine { name: "e".into(), version: "1".into(), revision: 1 };
+        let (machine, files) = Default::default();
+        DeviceReport { report_version: REPORT_VERSION, taken_at: String::new(), machine, engine, files, instruments: Some(instruments) }
+    }
+
+    #[test]
+    fn auto_reads_cheap_instruments_in_timing_runs_and_others_in_runs_of_their_own() {
+        let of = |costs: &[Option<u64>]| {
+            let instruments = costs.iter().map(|cost| instrument("rapl", Ok(*cost))).collect();
+            Runs::of(Power::Auto, Some(&report(instruments)))
+        };
+        assert_eq!(of(&[Some(2000)]), Runs::Together);
+        assert_eq!(of(&[Some(600_000), Some(600_000)]), Runs::Split, "together they cost more than a millisecond");
+        assert_eq!(of(&[Some(2000), None]), Runs::Split, "one of them may cost anything");
+        assert_eq!(of(&[]), Runs::Timing);
+    }
+
+    #[test]
+    fn a_device_without_an_instrument_has_no_power_runs_unless_they_are_all_that_is_asked_for() {
+        let mut battery = instrument("BAT0", Ok(Some(1)));
+        battery.source = "/sys/class/power_supply/BAT0/power_now".into();
+        let none = report(vec![instrument("RAPL", Err(Cause::NotPermitted)), battery]);
+        let all = [Power::Off, Power::Auto, Power::Split, Power::Together, Power::Only];
+        assert_eq!(all.map(|power| Runs::of(power, Some(&none))), [Runs::Timing, Runs::Timing, Runs::Timing, Runs::Timing, Runs::Only]);
+        let told = shortfall(Power::Split, Some(&none));
+        assert_eq!(told.as_deref(), Some("no energy instrument that can be read (RAPL: Permission denied): no power runs"));
+        assert_eq!(shortfall(Power::Off, Some(&none)), None);
+    }
+
+    #[test]
+    fn a_device_that_was_never_asked_is_expected_to_have_what_the_campaign_asks_for() {
+        let never = DeviceReport { instruments: None, ..report(Vec::new()) };
+        for unknown in [None, Some(&never)] {
+            assert_eq!(Runs::of(Power::Split, unknown), Runs::Split);
+            assert_eq!(Runs::of(Power::Auto, unknown), Runs::Together);
+            assert_eq!(shortfall(Power::Split, unknown), None);
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_read_any_more_stays_an_instrument_and_costs_do_not_waver() {
+        let earlier = report(vec![instrument("rapl", Ok(Some(500_000))), instrument("ina", Ok(Some(3000)))]);
+        let lost = remembered(vec![instrument("rapl", Err(Cause::NotPermitted))], Some(&earlier));
+        assert_eq!(lost[0], instrument("rapl", Ok(Some(500_000))));
+        let slower = remembered(vec![instrument("rapl", Ok(Some(2_000_000)))], Some(&earlier));
+        assert_eq!(slower[0].present().and_then(|present| present.cost_ns), Some(500_000));
+        let gone = remembered(vec![instrument("rapl", Err(Cause::NotThere))], Some(&earlier));
+        assert!(gone[0].present().is_none());
+    }
+}

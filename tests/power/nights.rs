@@ -1,0 +1,201 @@
+//! Nights with timing and power runs.
+
+use crate::board::{Board, reading};
+use crate::lab::{Lab, Ran, User, eventually, for_each_user};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+const ENERGY: &str = "class/powercap/intel-rapl:0/energy_uj";
+
+/// A board whose only energy instrument is one package's counter, with two repetitions of a workload that ends at once.
+fn metered(user: User, power: &str) -> Option<Board> {
+    let board = unmetered(user, power)?;
+    fs::remove_file(board.lab.path("sys/class/powercap")).unwrap();
+    board.set("class/powercap/intel-rapl:0/name", "package-0");
+    board.set(ENERGY, "250000000");
+    Some(board)
+}
+
+/// Likewise, without any instrument: what this machine has is hidden.
+fn unmetered(user: User, power: &str) -> Option<Board> {
+    let board = Board::new(user)?;
+    for dir in ["class/powercap", "class/hwmon", "bus/iio"] {
+        board.lab.write(&format!("sys/{dir}"), "");
+    }
+    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\n");
+    asks_for(&board, power);
+    let campaign = board.lab.read("c.yaml").replace("repetitions: 1", "repetitions: 2");
+    board.lab.write("c.yaml", campaign);
+    Some(board)
+}
+
+/// From now on the campaign wants this.
+fn asks_for(board: &Board, power: &str) {
+    let campaign = board.lab.read("c.yaml");
+    let from = campaign.find("measure: {").unwrap();
+    let to = from + campaign[from..].find('}').unwrap() + 1;
+    board.lab.write("c.yaml", format!("{}measure: {{ sample_hz: 50, power: {power} }}{}", &campaign[..from], &campaign[to..]));
+}
+
+/// Names of the records, sorted.
+fn names(lab: &Lab) -> Vec<String> {
+    let mut names: Vec<String> = lab.records("c").iter().map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// `kind-repetition` of every run that was started, in order.
+fn started(lab: &Lab) -> Vec<String> {
+    let journal = fs::read_to_string(lab.results("c").join("journal.ndjson")).unwrap();
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let starts = events.filter(|event| event["event"] == "started");
+    starts.map(|event| format!("{}-r{}", event["kind"].as_str().unwrap(), event["repetition"])).collect()
+}
+
+fn runs(lab: &Lab) -> usize {
+    lab.read("started").lines().count()
+}
+
+#[test]
+fn split_has_a_power_run_after_each_timing_run_and_only_that_one_reads_instruments() {
+    for_each_user(|user| {
+        let Some(board) = metered(user, "split") else { return };
+        let planned = board.run(&["plan", "c.yaml"]).expect(0).stdout();
+        assert!(planned.starts_with("c: 1 point, 2 timing + 2 power runs on 1 device\n"), "{planned}");
+        assert!(planned.contains("whether it has an energy instrument, and so power runs, is not known yet"), "{planned}");
+        let ran = board.run(&["run", "c.yaml"]).expect(0);
+        assert!(ran.stdout().contains("r0 power"), "{}", ran.stdout());
+        assert_eq!(started(&board.lab), ["timing-r0", "power-r0", "timing-r1", "power-r1"]);
+        assert_eq!(names(&board.lab), ["power-r0.json", "power-r1.json", "timing-r0.json", "timing-r1.json"]);
+        for (_, record) in board.lab.records("c") {
+            let is_power = record["ids"]["kind"] == "power";
+            let columns = record["samples"]["inline"]["columns"].as_array().unwrap();
+            assert_eq!(columns.iter().any(|column| column["metric"] == "sensor_energy_j"), is_power);
+            for when in ["before", "after"] {
+                let energy = reading(&record["context"][when], "sensor_energy_j", "RAPL package-0");
+                assert_eq!(energy["value"].is_number(), is_power, "{energy}");
+                assert_eq!(energy["absent"].is_string(), !is_power, "{energy}");
+            }
+        }
+        let hashes: Vec<Value> = board.lab.records("c").iter().map(|(_, record)| record["ids"]["point_identity"].clone()).collect();
+        assert!(hashes.iter().all(|hash| *hash == hashes[0]), "the kind is beside the identity");
+        board.run(&["status", "results/c"]).expect(0);
+        let again = board.run(&["run", "c.yaml"]).expect(0);
+        assert!(again.stderr().contains("4 reused"), "{}", again.stderr());
+        assert_eq!(runs(&board.lab), 4);
+    });
+}
+
+#[test]
+fn a_device_without_an_instrument_has_no_power_runs_and_says_so() {
+    let Some(board) = unmetered(User::Caller, "split") else { return };
+    let ran = board.run(&["run", "c.yaml"]).expect(0);
+    assert!(ran.stderr().contains("device `here` has no energy instrument that can be read"), "{}", ran.stderr());
+    assert!(ran.stderr().contains(": no power runs"), "{}", ran.stderr());
+    assert_eq!(names(&board.lab), ["timing-r0.json", "timing-r1.json"]);
+    let planned = board.run(&["plan", "c.yaml"]).expect(0).stdout();
+    assert!(planned.starts_with("c: 1 point, 2 runs on 1 device\n") && planned.contains(": no power runs"), "{planned}");
+    board.run(&["status", "results/c"]).expect(0);
+}
+
+#[test]
+fn where_power_runs_are_all_that_is_asked_for_a_device_without_an_instrument_fails_them() {
+    let Some(board) = unmetered(User::Caller, "only") else { return };
+    let ran = board.run(&["run", "c.yaml"]).expect(1);
+    assert!(ran.stderr().contains("its power runs will fail"), "{}", ran.stderr());
+    assert_eq!((names(&board.lab), runs(&board.lab)), (vec!["power-r0.json".into(), "power-r1.json".into()], 0));
+    for (_, record) in board.lab.records("c") {
+        assert_eq!((&record["status"], &record["reason"]), (&"failed".into(), &"precondition".into()));
+        assert!(record["message"].as_str().unwrap().starts_with("no energy instrument can be read here"), "{record}");
+    }
+}
+
+#[test]
+fn power_runs_are_added_to_timing_runs_that_are_there_and_no_run_is_lost_without_them() {
+    let Some(board) = metered(User::Caller, "off") else { return };
+    board.run(&["run", "c.yaml"]).expect(0);
+    asks_for(&board, "split");
+    let ran = board.run(&["run", "c.yaml"]).expect(0);
+    assert!(ran.stderr().contains("2 reused · 2 new"), "{}", ran.stderr());
+    assert_eq!(started(&board.lab), ["timing-r0", "timing-r1", "power-r0", "power-r1"]);
+    asks_for(&board, "only");
+    board.run(&["run", "c.yaml"]).expect(0);
+    asks_for(&board, "off");
+    board.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!((runs(&board.lab), names(&board.lab).len()), (4, 4));
+}
+
+#[test]
+fn a_timing_run_in_which_instruments_are_read_is_another_one() {
+    let Some(board) = metered(User::Caller, "off") else { return };
+    board.run(&["run", "c.yaml"]).expect(0);
+    asks_for(&board, "together");
+    let ran = board.run(&["run", "c.yaml"]).expect(0);
+    assert!(ran.stderr().contains("power changed (none → \"together\")"), "{}", ran.stderr());
+    assert_eq!(names(&board.lab), ["timing-r0.json", "timing-r1.json"]);
+    for (_, record) in board.lab.records("c") {
+        assert!(reading(&record["context"]["before"], "sensor_energy_j", "RAPL package-0")["value"].is_number());
+    }
+}
+
+#[test]
+fn a_power_run_that_failed_is_tried_again_and_leaves_timing_runs_alone() {
+    let Some(board) = metered(User::Caller, "split") else { return };
+    // The second run is the first power run.
+    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\n[ $(grep -c '' started) -ne 2 ]\n");
+    let ran = board.run(&["run", "c.yaml"]).expect(1);
+    assert!(ran.stderr().contains("4 jobs: 3 ok · 1 failed"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("command power: exit_code (r0)"), "{}", ran.stderr());
+    let status = board.run(&["status", "results/c"]).expect(1).stdout();
+    assert!(status.contains("timing") && status.contains("✓✓") && status.contains("✗✓"), "{status}");
+    board.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!(started(&board.lab)[4..], ["power-r0"]);
+    let expected = ["power-r0.attempt0.json", "power-r0.json", "power-r1.json", "timing-r0.json", "timing-r1.json"];
+    assert_eq!(names(&board.lab), expected);
+}
+
+#[test]
+fn kinds_of_run_can_be_picked() {
+    let Some(board) = metered(User::Caller, "split") else { return };
+    board.run(&["run", "c.yaml", "--filter", "kind=power"]).expect(0);
+    assert_eq!(names(&board.lab), ["power-r0.json", "power-r1.json"]);
+    board.run(&["run", "c.yaml"]).expect(0);
+    board.run(&["run", "c.yaml", "--rerun", "kind=power,repetition=1"]).expect(0);
+    assert_eq!(started(&board.lab)[4..], ["power-r1"]);
+    let unknown = board.run(&["run", "c.yaml", "--filter", "kind=placement"]).expect(2).stderr();
+    assert!(unknown.contains("its values are power, timing"), "{unknown}");
+}
+
+#[test]
+fn a_power_run_outlives_its_controller_and_is_collected_as_what_it_is() {
+    for_each_user(|user| {
+        let Some(board) = metered(user, "split") else { return };
+        board.lab.write("workload.sh", "#!/bin/sh\necho >> started\nwhile [ $(grep -c '' started) -eq 2 ] && [ ! -e end ]; do sleep 0.01; done\n");
+        let mut controller = board.start(&["run", "c.yaml"]);
+        eventually("the power run runs", || (runs(&board.lab) == 2).then_some(()));
+        controller.kill().unwrap();
+        controller.wait().unwrap();
+        board.lab.write("end", "");
+        let ran = board.run(&["run", "c.yaml"]).expect(0);
+        assert!(ran.stderr().contains("command r0 power"), "{}", ran.stderr());
+        assert_eq!((runs(&board.lab), names(&board.lab).len()), (4, 4));
+    });
+}
+
+#[test]
+fn an_instrument_that_may_not_be_read_any_more_fails_its_power_runs_and_nothing_else() {
+    let Some(board) = metered(User::Ordinary, "split") else { return };
+    board.run(&["run", "c.yaml"]).expect(0);
+    fs::set_permissions(board.lab.path(&format!("sys/{ENERGY}")), fs::Permissions::from_mode(0o000)).unwrap();
+    for (path, record) in board.lab.records("c") {
+        if record["ids"]["repetition"] == 1 {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let ran: Ran = board.run(&["run", "c.yaml"]).expect(1);
+    assert!(ran.stderr().contains("4 jobs: 3 ok · 1 failed"), "{}", ran.stderr());
+    let (_, failed) = board.lab.records("c").into_iter().find(|(_, record)| record["status"] == "failed").unwrap();
+    assert_eq!((&failed["ids"]["kind"], &failed["reason"]), (&"power".into(), &"precondition".into()));
+    assert!(failed["message"].as_str().unwrap().contains("RAPL package-0: Permission denied"), "{}", failed["message"]);
+}
