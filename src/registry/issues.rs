@@ -147,6 +147,17 @@ isotherm_wire::table! {
             headline: Headline::LeftOutUnlessIncluded,
             hint: "the message names the busiest; stop them, then `isotherm run FILE --rerun AXIS=VALUE`",
         }
+        BusyBefore {
+            code: "busy_before",
+            words: "busy_before",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "Other processes worked right before the run, and have left a warm machine with other things in its caches",
+            when: "As `competing_load`, over the last 5 s of preparation and settle or a little more. Where nothing is waited for that long, it is \
+                   not known and not judged",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "the message names the busiest; stop them, or wait longer with `settle`, then `isotherm run FILE --rerun AXIS=VALUE`",
+        }
         SwapTraffic {
             code: "swap_traffic",
             words: "swap_traffic",

@@ -109,6 +109,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             after: Some(result.after),
             usage: result.usage,
             competing: result.cpu_time.as_ref().map(load::competing),
+            pre_run: result.pre_run.as_ref().map(load::pre_run),
         },
         metrics: reading.metrics,
         iterations: reading.iterations,

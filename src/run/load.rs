@@ -4,7 +4,7 @@
 
 use crate::registry::Code;
 use crate::store::issue::Issue;
-use crate::store::record::{Competing, CompetingProcess};
+use crate::store::record::{Competing, CompetingProcess, PreRun};
 use isotherm_wire::load::{CpuTime, ProcessTime};
 use isotherm_wire::result::RunResult;
 
@@ -17,12 +17,14 @@ const LEAST_UNNAMED_CORES: f64 = 0.05;
 
 /// What others did that disturbed the run.
 pub fn issues(result: &RunResult) -> Vec<Issue> {
-    let mut issues = Vec::new();
-    if let Some(competing) = result.cpu_time.as_ref().map(competing).filter(is_too_much) {
-        let issue = Issue::new(Code::CompetingLoad, format!("other processes used {}", in_words(&competing)));
-        issues.push(Issue { value: Some(competing.cores.into()), ..issue });
-    }
-    issues
+    let issue = |code, span: &str, time: Option<&CpuTime>| {
+        let competing = time.map(competing).filter(is_too_much)?;
+        let issue = Issue::new(code, format!("{span}other processes used {}", in_words(&competing)));
+        Some(Issue { value: Some(competing.cores.into()), ..issue })
+    };
+    let before = result.pre_run.as_ref().map(|pre_run| &pre_run.cpu_time);
+    let before = issue(Code::BusyBefore, "right before the run ", before);
+    before.into_iter().chain(issue(Code::CompetingLoad, "", result.cpu_time.as_ref())).collect()
 }
 
 /// Who else used the CPUs.
@@ -36,6 +38,13 @@ pub fn competing(time: &CpuTime) -> Competing {
         processes: time.others.iter().map(process).collect(),
         unnamed_cores: cores - time.cores(time.others_ns),
     }
+}
+
+/// The machine right before the window.
+pub fn pre_run(told: &isotherm_wire::load::PreRun) -> PreRun {
+    let span_us = told.cpu_time.span_ns as f64 / 1e3;
+    let waited_pct = told.waited_us.iter().map(|(resource, us)| (resource.clone(), *us as f64 / span_us * 100.0)).collect();
+    PreRun { competing: competing(&told.cpu_time), waited_pct }
 }
 
 fn is_too_much(competing: &Competing) -> bool {
@@ -56,6 +65,7 @@ fn in_words(competing: &Competing) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use isotherm_wire::result::AgentFacts;
 
@@ -90,6 +100,19 @@ mod tests {
         assert!(codes(&busy(10, 0.25, &[])).is_empty());
         assert!(codes(&busy(4, 1.5, &[])).is_empty(), "too short to be told");
         assert!(codes(&run()).is_empty(), "nothing is known");
+    }
+
+    #[test]
+    fn work_right_before_a_run_is_told_apart() {
+        let mut run = busy(10, 0.5, &[]);
+        let waited_us = [("io".to_owned(), 2_500_000)].into();
+        run.pre_run = run.cpu_time.clone().map(|cpu_time| isotherm_wire::load::PreRun { cpu_time, waited_us });
+        assert_eq!(codes(&run), ["busy_before", "competing_load"]);
+        assert_eq!(
+            issues(&run)[0].message,
+            "right before the run other processes used 0.50 cores on average: 0.50 by what came and went or can't be seen"
+        );
+        assert_eq!(pre_run(run.pre_run.as_ref().unwrap()).waited_pct["io"], 25.0);
     }
 
     #[test]

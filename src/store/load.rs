@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What others used of the CPUs over a span.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,4 +31,15 @@ pub struct CompetingProcess {
     pub processes: u32,
     /// Cores that they used together on average.
     pub cores: f64,
+}
+
+/// What the machine was busy with right before the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreRun {
+    /// The last 5 s of settle and preparation, or a little more.
+    pub competing: Competing,
+    /// `cpu`, `memory`, `io` → share of that time in which some task waited for it, percent (PSI `some`); without those that the kernel
+    /// doesn't tell of.
+    pub waited_pct: BTreeMap<String, f64>,
 }

@@ -1,7 +1,7 @@
 //! The record: one JSON document per run, interpretable without the campaign file, the controller's log or the device.
 
 pub use super::issue::{Issue, Severity};
-pub use super::load::{Competing, CompetingProcess};
+pub use super::load::{Competing, CompetingProcess, PreRun};
 pub use super::outcome::{Kind, Reason, Status, Validity};
 pub use super::provenance::{ExportNote, Exported, ParseSpec, Read, ReadAgain, Replaced};
 
@@ -329,6 +329,9 @@ pub struct Context {
     /// Who else used the CPUs, from just before the spawn until nothing was left of the run; `None` where that can't be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub competing: Option<Competing>,
+    /// The same before the window; `None` where nothing was waited for 5 s, or that can't be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_run: Option<PreRun>,
 }
 
 /// Temperature of the headline sensor, the one that speaks for the CPU. `None` = not read at that time.

@@ -2,20 +2,39 @@
 
 use crate::burners::{Burners, WORKLOAD};
 use crate::lab::{Lab, Ran, eventually};
+use serde_json::Value;
 
-#[test]
-fn who_disturbed_a_run_is_named() {
+fn lab(settle: &str, program: &str) -> Lab {
     let lab = Lab::new();
     lab.write("workload.sh", WORKLOAD);
     lab.write(
         "c.yaml",
-        "campaign: c
-devices: { here: { local: {} } }
-defaults: { repetitions: 1, timeout: 120s, warmup: 0, prepare: { settle: 0ms } }
+        format!(
+            "campaign: c
+devices: {{ here: {{ local: {{}} }} }}
+defaults: {{ repetitions: 1, timeout: 120s, warmup: 0, prepare: {{ settle: {settle} }} }}
 matrix:
-  - { devices: here, backend: command, argv: [./workload.sh] }
-",
+  - {{ devices: here, backend: command, argv: [{program}] }}
+"
+        ),
     );
+    lab
+}
+
+#[track_caller]
+fn says(record: &Value, code: &str, competing: &Value, burners: &Burners) {
+    let of_burners = competing["processes"].as_array().unwrap().iter().find(|p| p["name"] == burners.name.as_str()).unwrap();
+    assert!(competing["span_s"].as_f64().unwrap() >= 5.0);
+    assert!(of_burners["cores"].as_f64().unwrap() > 0.25 && of_burners["processes"] == 4, "{competing}");
+    assert!(competing["cores"].as_f64() > of_burners["cores"].as_f64().map(|cores| 0.8 * cores), "{competing}");
+    assert_eq!(record["validity"], "degraded");
+    let issue = record["issues"].as_array().unwrap().iter().find(|issue| issue["code"] == code).unwrap();
+    assert!(issue["message"].as_str().unwrap().contains(&format!("4 × {}", burners.name)), "{issue}");
+}
+
+#[test]
+fn who_disturbed_a_run_is_named() {
+    let lab = lab("0ms", "./workload.sh");
     let night = lab.start(&["run", "c.yaml"]);
     eventually("the workload runs", || lab.path("started").exists().then_some(()));
     let burners = Burners::start(&lab);
@@ -24,12 +43,16 @@ matrix:
     Ran(night.wait_with_output().unwrap()).expect(0);
 
     let record = lab.only_record("c");
-    let competing = &record["context"]["competing"];
-    let of_burners = competing["processes"].as_array().unwrap().iter().find(|p| p["name"] == burners.name.as_str()).unwrap();
-    assert!(competing["span_s"].as_f64().unwrap() >= 5.0);
-    assert!(of_burners["cores"].as_f64().unwrap() > 0.25 && of_burners["processes"] == 4, "{competing}");
-    assert!(competing["cores"].as_f64() > of_burners["cores"].as_f64().map(|cores| 0.8 * cores), "{competing}");
-    assert_eq!(record["validity"], "degraded");
-    let issue = record["issues"].as_array().unwrap().iter().find(|issue| issue["code"] == "competing_load").unwrap();
-    assert!(issue["message"].as_str().unwrap().contains(&format!("4 × {}", burners.name)), "{issue}");
+    says(&record, "competing_load", &record["context"]["competing"], &burners);
+    assert!(record["context"]["pre_run"].is_null(), "nothing was waited for");
+}
+
+#[test]
+fn who_was_busy_right_before_a_run_is_named() {
+    let lab = lab("6s", "\"true\"");
+    let burners = Burners::start(&lab);
+    lab.run(&["run", "c.yaml"]).expect(0);
+
+    let record = lab.only_record("c");
+    says(&record, "busy_before", &record["context"]["pre_run"]["competing"], &burners);
 }

@@ -4,7 +4,7 @@ use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Keep, Launch};
 use crate::inspect::files::Stat;
-use crate::load::Census;
+use crate::load::{Census, Lookout};
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, prepare, sys};
@@ -107,12 +107,14 @@ impl<'a> Run<'a> {
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
         self.check_instruments()?;
+        let lookout = Lookout::start();
         self.prepare()?;
         // What the run is measured under, not what it found.
         self.result.machine.governor = inspect::machine::governor(Path::new("/"));
         self.check_memory()?;
         fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
         self.settle()?;
+        self.result.pre_run = lookout.ok().and_then(Lookout::stop);
         self.result.changed_inputs = changed(&self.spec.watched);
         if !self.result.changed_inputs.is_empty() {
             return Err(Outcome::InputChanged);

@@ -1,6 +1,7 @@
 //! Whose CPU time it was: what a machine's CPUs did between two moments.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// CPU time of a machine over a span, by whose it was. Of all CPUs together, so that a span of a second may hold many seconds of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,14 @@ pub struct ProcessTime {
     pub processes: u32,
     /// Of all of them together.
     pub cpu_ns: u64,
+}
+
+/// What a machine was busy with right before a window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreRun {
+    pub cpu_time: CpuTime,
+    /// `cpu`, `memory`, `io` → time of the span in which some task waited for it; without those that the kernel doesn't tell of.
+    pub waited_us: BTreeMap<String, u64>,
 }
 
 impl CpuTime {

@@ -2,7 +2,7 @@
 
 use crate::format::Format;
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
-use crate::load::CpuTime;
+use crate::load::{CpuTime, PreRun};
 use crate::task::Step;
 use crate::telemetry::{Observer, Series, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub struct RunResult {
     /// that can't be told.
     #[serde(default)]
     pub cpu_time: Option<CpuTime>,
+    /// Who used it before that; `None` where nothing was waited for that long, or that can't be told.
+    #[serde(default)]
+    pub pre_run: Option<PreRun>,
     pub before: Snapshot,
     pub samples: Series,
     pub after: Snapshot,
@@ -72,6 +75,7 @@ impl RunResult {
             mapped: Vec::new(),
             usage: None,
             cpu_time: None,
+            pre_run: None,
             before: Snapshot::default(),
             samples: Series::default(),
             after: Snapshot::default(),
