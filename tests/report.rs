@@ -6,7 +6,7 @@ mod records;
 use isotherm::{
     config::model::{AxisValue, Better},
     report::{Broken, Model, ReportInput, ReportOptions, StatusMatrix, csv, json, markdown, terminal},
-    store::record::{PointIds, Reason, Severity},
+    store::record::{Kind, PointIds, Reason, Severity},
 };
 use records::{plan, point, run, text};
 
@@ -86,6 +86,27 @@ fn all_bytes(input: &ReportInput) -> Vec<String> {
 #[test]
 fn the_terminal_shows_every_number_and_everything_left_out() {
     insta::assert_snapshot!(terminal(&model(), None, false));
+}
+
+#[test]
+fn power_runs_have_a_table_of_their_own_and_one_with_their_timing_runs() {
+    // One thread: three pairs, of which the last lacks its timing run. Two threads: power runs that took a tenth longer.
+    let pair = |threads: i64, repetition: u32, timing_ms: f64, power_ms: f64, watts: f64| {
+        let point = at("small", threads);
+        [run(&point, repetition).latency(timing_ms), run(&point, repetition).latency(power_ms).power(watts)].map(records::Run::stored)
+    };
+    let mut records: Vec<_> = (0..3).flat_map(|r| pair(1, r, 12.0 + f64::from(r) / 10.0, 12.2, 4.9 + f64::from(r) / 20.0)).collect();
+    records.remove(4);
+    records.extend((0..3).flat_map(|r| pair(2, r, 7.0, 7.7 + f64::from(r) / 50.0, 6.2)));
+    let timing = plan(&[at("small", 1), at("small", 2)], 3);
+    let power = timing.points.iter().cloned().map(|point| isotherm::store::plan_file::StoredPoint { kind: Kind::Power, ..point });
+    let points = timing.points.iter().cloned().zip(power).flat_map(|(timing, power)| [timing, power]).collect();
+    let plan = Some(isotherm::store::plan_file::StoredPlan { points, ..timing });
+    let input = ReportInput { campaign: "synthetic".into(), plan, records, broken: Vec::new() };
+    let status = StatusMatrix::of(&input);
+    assert!(!status.complete());
+    let printed = format!("{}\n{}", terminal(&Model::of(&input, ReportOptions::default()), None, false), status.terminal(None, false));
+    insta::assert_snapshot!(printed);
 }
 
 #[test]

@@ -331,6 +331,16 @@ isotherm_wire::table! {
             headline: Headline::Withheld,
             hint: "repeat the disturbed runs, or use them: `isotherm report DIR --include degraded`",
         }
+        RatesDiffer {
+            code: "rates_differ",
+            words: "rates_differ",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "Power runs were another workload than the timing runs that their power would be divided by",
+            when: "The means of their times for an inference differ by more than 5 %, over the repetitions that have both",
+            headline: Headline::Withheld,
+            hint: "let instruments be read less often (`measure.sample_hz`), or look into the records for what disturbed the power runs",
+        }
         MixedIdentity {
             code: "mixed_identity",
             words: "mixed_identity",

@@ -89,8 +89,8 @@ pub(super) fn part<'a>(columns: &[Column<'a>], points: &[(&PointIds, Kind)]) -> 
         let Some(first) = cells.next() else { continue };
         match (cells.all(|cell| cell == first), first) {
             (true, None) => {}
-            // With one kind of run there is nothing to tell apart.
-            (true, Some(_)) if column == Column::Kind => {}
+            // Of the usual kind nothing has to be said.
+            (true, Some(_)) if column == Column::Kind && points.iter().all(|(_, kind)| *kind == Kind::Timing) => {}
             (true, Some(value)) => constants.push(Constant { name: column.name(), value }),
             (false, _) => varying.push(column),
         }

@@ -7,6 +7,7 @@ use super::{
     findings::{epochs, findings, issue_counts, mixed_libraries, short_identity},
     gather::{Gathered, Point, Run, gather},
     input::{ReportInput, ReportOptions},
+    join::{self, Joined},
     model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table},
 };
 use crate::{
@@ -22,7 +23,8 @@ impl Model {
     #[must_use]
     pub fn of(input: &ReportInput, options: ReportOptions) -> Model {
         let gathered = gather(input);
-        let tables: Vec<Table> = metric_keys(&gathered.points).iter().map(|key| table(key, &gathered, options)).collect();
+        let joined = Joined::of(&gathered, options);
+        let tables: Vec<Table> = metric_keys(&gathered.points, &joined).iter().map(|key| table(key, &gathered, &joined, options)).collect();
         let placed: BTreeSet<usize> = tables.iter().flat_map(|table| table.rows.iter().map(|row| row.point)).collect();
         Model {
             report_version: REPORT_VERSION,
@@ -76,14 +78,21 @@ impl MetricKey<'_> {
     fn fits(&self, metric: &Metric) -> bool {
         metric.definition == self.definition && metric.unit == self.unit && (metric.better == Better::Lower) == self.lower_is_better
     }
+
+    /// What a run has under this name, whatever its definition, and whether it fits.
+    fn of_run<'r>(&self, joined: &'r Joined<'_>, point: usize, run: &'r Run<'_>) -> Option<(&'r Metric, bool)> {
+        let named = joined.metrics(point, run).filter(|(name, _)| *name == self.name).map(|(_, metric)| (metric, self.fits(metric)));
+        named.max_by_key(|(_, fits)| *fits)
+    }
 }
 
 /// All tables that the runs call for, by first appearance of the metric's name. What a failed run still reported calls for none.
-fn metric_keys<'a>(points: &[Point<'a>]) -> Vec<MetricKey<'a>> {
+fn metric_keys<'a>(points: &'a [Point<'_>], joined: &'a Joined<'_>) -> Vec<MetricKey<'a>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut keys = BTreeSet::new();
-    for run in points.iter().flat_map(|point| point.runs.iter()).filter(|run| run.record.status == Status::Ok) {
-        for (name, metric) in &run.record.metrics {
+    let runs = points.iter().enumerate().flat_map(|(at, point)| point.runs.iter().map(move |run| (at, run)));
+    for (at, run) in runs.filter(|(_, run)| run.record.status == Status::Ok) {
+        for (name, metric) in joined.metrics(at, run) {
             let next = places.len();
             let name_place = *places.entry(name).or_insert(next);
             let lower_is_better = metric.better == Better::Lower;
@@ -98,25 +107,41 @@ fn make<'a>(point: &Point<'a>) -> (&'a str, crate::store::record::Kind, BTreeSet
     (&point.ids.backend, point.kind, point.ids.axes.keys().map(String::as_str).collect())
 }
 
-fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, options: ReportOptions) -> Table {
-    let has_it = |run: &Run<'_>| run.record.status == Status::Ok && run.record.metrics.get(key.name).is_some_and(|metric| key.fits(metric));
-    let makes: BTreeSet<_> = gathered.points.iter().filter(|point| point.runs.iter().any(has_it)).map(make).collect();
-    let members: Vec<(usize, &Point<'_>)> = gathered.points.iter().enumerate().filter(|(_, point)| makes.contains(&make(point))).collect();
+fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, options: ReportOptions) -> Table {
+    let has_it = |at: usize, run: &Run<'_>| run.record.status == Status::Ok && key.of_run(joined, at, run).is_some_and(|(_, fits)| fits);
+    let points = || gathered.points.iter().enumerate();
+    let makes: BTreeSet<_> = points().filter(|(at, point)| point.runs.iter().any(|run| has_it(*at, run))).map(|(_, point)| make(point)).collect();
+    let members: Vec<(usize, &Point<'_>)> =
+        points().filter(|(at, point)| makes.contains(&make(point)) && joined.shows(*at, key.definition)).collect();
     let ids: Vec<_> = members.iter().map(|(_, point)| (point.ids, point.kind)).collect();
-    let (columns, constants) = part(&gathered.columns, &ids);
+    // What follows from two runs is of neither kind.
+    let candidates: Vec<Column<'_>> =
+        gathered.columns.iter().copied().filter(|column| *column != Column::Kind || !join::is_joined(key.definition)).collect();
+    let (columns, constants) = part(&candidates, &ids);
+    let sheet = Sheet { key, columns: &columns, joined, options };
     Table {
         metric: Foreign::new(key.name),
         unit: Foreign::new(key.unit),
         better: if key.lower_is_better { Better::Lower } else { Better::Higher },
         definition: Foreign::new(key.definition),
         constants,
-        rows: members.iter().flat_map(|(index, point)| rows(*index, point, &columns, key, options)).collect(),
+        rows: members.iter().flat_map(|(index, point)| rows(*index, point, &sheet)).collect(),
         columns: columns.iter().map(|column| column.name()).collect(),
     }
 }
 
+/// What all rows of a table are made with.
+#[derive(Clone, Copy)]
+struct Sheet<'t> {
+    key: &'t MetricKey<'t>,
+    columns: &'t [Column<'t>],
+    joined: &'t Joined<'t>,
+    options: ReportOptions,
+}
+
 /// The rows of a point: one for each operating state that its runs found, because numbers of different states are never averaged.
-fn rows(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey<'_>, options: ReportOptions) -> Vec<Row> {
+fn rows(index: usize, point: &Point<'_>, sheet: &Sheet<'_>) -> Vec<Row> {
+    let options = sheet.options;
     let usable: Vec<&Run<'_>> = point
         .own_runs()
         .filter(|run| match run.fate() {
@@ -131,7 +156,7 @@ fn rows(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey
         by_state.entry(operating_state(&run.record.context.state, governors.len() > 1)).or_default().push(run);
     }
     if by_state.is_empty() {
-        return vec![row(index, point, columns, key, options, &[], states(point, &Counts::of(point), options))];
+        return vec![row(index, point, sheet, &[], states(point, &Counts::of(point), options))];
     }
     let several = by_state.len() > 1;
     let rows = by_state.into_iter().enumerate().map(|(place, (state, runs))| {
@@ -141,13 +166,13 @@ fn rows(index: usize, point: &Point<'_>, columns: &[Column<'_>], key: &MetricKey
             let detail = Foreign::new(if state.is_empty() { "nominal".to_owned() } else { state });
             states.push(State { code: Code::OperatingState, runs: Some(count(runs.len())), detail: Some(detail) });
         }
-        row(index, point, columns, key, options, &runs, states)
+        row(index, point, sheet, &runs, states)
     });
     rows.collect()
 }
 
 /// In words; empty where nothing holds the machine back. The governor counts where it tells runs apart.
-fn operating_state(state: &OperatingState, governor_tells: bool) -> String {
+pub(super) fn operating_state(state: &OperatingState, governor_tells: bool) -> String {
     let OperatingState { throttled, cgroup_throttled, on_battery, governor } = state;
     let held = [(throttled, "throttled"), (cgroup_throttled, "cgroup-throttled"), (on_battery, "on battery")];
     let words = held.iter().filter(|(is, _)| **is == Some(true)).map(|(_, word)| (*word).to_owned());
@@ -156,17 +181,10 @@ fn operating_state(state: &OperatingState, governor_tells: bool) -> String {
 }
 
 /// One row, from these runs of the point.
-fn row(
-    index: usize,
-    point: &Point<'_>,
-    columns: &[Column<'_>],
-    key: &MetricKey<'_>,
-    options: ReportOptions,
-    usable: &[&Run<'_>],
-    mut states: Vec<State>,
-) -> Row {
+fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], mut states: Vec<State>) -> Row {
+    let Sheet { key, columns, joined, options } = *sheet;
     let value_of = |run: &Run<'_>| {
-        let metric = run.record.metrics.get(key.name).filter(|metric| key.fits(metric))?;
+        let (metric, _) = key.of_run(joined, index, run).filter(|(_, fits)| *fits)?;
         metric.value.filter(|value| value.is_finite())
     };
     let used: Vec<&Run<'_>> = usable.iter().copied().filter(|run| value_of(run).is_some()).collect();
@@ -185,18 +203,24 @@ fn row(
             Some(Foreign::new(format!("withheld: 1 valid run left, {runs} degraded; --include degraded uses all")))
         }
         None if !values.is_empty() => Some(Foreign::new("too large for a mean")),
-        None => Some(absent_reason(point, usable, key, &counts)),
+        None => Some(why_absent(index, point, sheet, usable, &counts)),
     };
-    let without_value = count(usable.len() - used.len());
-    let mut push = |condition, code, runs| {
+    let unused: Vec<&Run<'_>> = usable.iter().copied().filter(|run| value_of(run).is_none()).collect();
+    if let Some(code) = joined.withheld(index).filter(|_| join::is_joined(key.definition)) {
+        states.push(State { code, runs: None, detail: None });
+    } else if !unused.is_empty() {
+        // Where no run has a value, the reason stands for itself.
+        let detail = (!used.is_empty()).then(|| why_absent(index, point, sheet, &unused, &counts));
+        states.push(State { code: Code::WithoutValue, runs: Some(count(unused.len())), detail });
+    }
+    let mut push = |condition, code| {
         if condition {
-            states.push(State { code, runs, detail: None });
+            states.push(State { code, runs: None, detail: None });
         }
     };
-    push(without_value > 0, Code::WithoutValue, Some(without_value));
-    push(withheld, Code::Withheld, None);
-    push(number.as_ref().is_some_and(spread_is_high), Code::SpreadHigh, None);
-    push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean, None);
+    push(withheld, Code::Withheld);
+    push(number.as_ref().is_some_and(spread_is_high), Code::SpreadHigh);
+    push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
     let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
     Row { point: index, cells, number, absent_reason, states }
 }
@@ -229,7 +253,8 @@ fn spread_is_high(number: &Number) -> bool {
 }
 
 /// Why a point has no number of this metric.
-fn absent_reason(point: &Point<'_>, usable: &[&Run<'_>], key: &MetricKey<'_>, counts: &Counts) -> Foreign {
+fn why_absent(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], counts: &Counts) -> Foreign {
+    let Sheet { key, joined, .. } = *sheet;
     if point.runs.is_empty() {
         return Foreign::new("no record");
     }
@@ -247,11 +272,11 @@ fn absent_reason(point: &Point<'_>, usable: &[&Run<'_>], key: &MetricKey<'_>, co
     }
     let mut reasons: Vec<String> = Vec::new();
     for run in usable {
-        let reason = match run.record.metrics.get(key.name) {
+        let reason = match key.of_run(joined, index, run) {
             None => "not reported".to_owned(),
-            Some(metric) if !key.fits(metric) => format!("reported as {} in {}", metric.definition, metric.unit),
-            Some(Metric { value: Some(_), .. }) => "not a finite number".to_owned(),
-            Some(metric) => metric.omitted_reason.clone().unwrap_or_else(|| "omitted without a reason in the record".to_owned()),
+            Some((metric, false)) => format!("reported as {} in {}", metric.definition, metric.unit),
+            Some((Metric { value: Some(_), .. }, _)) => "not a finite number".to_owned(),
+            Some((metric, _)) => metric.omitted_reason.clone().unwrap_or_else(|| "omitted without a reason in the record".to_owned()),
         };
         if !reasons.contains(&reason) {
             reasons.push(reason);

@@ -14,6 +14,19 @@ pub enum Fate {
     Skipped,
 }
 
+impl Fate {
+    /// As it is serialized.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Fate::Ok => "ok",
+            Fate::Degraded => "degraded",
+            Fate::Invalid => "invalid",
+            Fate::Failed => "failed",
+            Fate::Skipped => "skipped",
+        }
+    }
+}
+
 /// How many runs of each fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {

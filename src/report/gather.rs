@@ -76,7 +76,7 @@ impl Run<'_> {
     }
 }
 
-impl Point<'_> {
+impl<'a> Point<'a> {
     /// Its values in these columns.
     pub(super) fn label(&self, columns: &[Column<'_>]) -> Vec<Constant> {
         let constant = |column: &Column<'_>| Some(Constant { name: column.name(), value: column.cell(self.ids, self.kind)? });
@@ -84,13 +84,13 @@ impl Point<'_> {
     }
 
     /// Runs that the point's numbers may come from: all of an orphan point, only planned repetitions of a planned one.
-    pub(super) fn own_runs(&self) -> impl Iterator<Item = &Run<'_>> {
+    pub(super) fn own_runs(&self) -> impl Iterator<Item = &Run<'a>> {
         self.runs.iter().filter(|run| self.orphan || !run.orphan)
     }
 }
 
 /// What a point is called apart from its identity: equal for equal device, backend, kind and axes with their types, in any order.
-fn key(ids: &PointIds, kind: Kind) -> String {
+pub(super) fn key(ids: &PointIds, kind: Kind) -> String {
     let axes: BTreeMap<&str, &AxisValue> = ids.axes.iter().map(|(name, value)| (name.as_str(), value)).collect();
     serde_json::to_string(&(&ids.device, &ids.backend, kind.name(), axes)).expect("texts, numbers and switches are always JSON")
 }

@@ -17,6 +17,7 @@ mod escape;
 mod findings;
 mod gather;
 mod input;
+mod join;
 mod json;
 mod layout;
 mod markdown;

@@ -155,15 +155,21 @@ impl Run {
         self
     }
 
+    /// A power run with this mean power in W.
+    pub fn power(mut self, value: f64) -> Run {
+        self.record.ids.kind = Kind::Power;
+        self.metric("power_w", Some(value), "W", "power.mean.v1", Better::Lower)
+    }
+
     /// Under its own name.
     pub fn stored(self) -> (String, Record) {
-        let name = format!("timing-r{}.json", self.record.ids.repetition);
+        let name = format!("{}-r{}.json", self.record.ids.kind.name(), self.record.ids.repetition);
         self.stored_as(&name)
     }
 
     /// Under the name of an attempt that was repeated.
     pub fn stored_as_attempt(self) -> (String, Record) {
-        let name = format!("timing-r{}.attempt{}.json", self.record.ids.repetition, self.record.ids.attempt);
+        let name = format!("{}-r{}.attempt{}.json", self.record.ids.kind.name(), self.record.ids.repetition, self.record.ids.attempt);
         self.stored_as(&name)
     }
 
