@@ -6,6 +6,7 @@ mod clock;
 pub mod config;
 pub mod device;
 pub mod digest;
+pub mod doctor;
 pub mod export;
 pub mod hidden;
 pub mod init;

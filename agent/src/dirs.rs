@@ -41,11 +41,7 @@ pub fn state_dir(configured: Option<&str>) -> Result<StateDir, Failure> {
         return Err(Failure::StateDirectory { path: home.display().to_string(), reason: "the path in HOME is not UTF-8 text".into(), hint });
     }
     let mut refusals = Vec::new();
-    let candidates = match configured {
-        Some(dir) => vec![expand_home(dir)],
-        None => standard_places(),
-    };
-    for root in candidates {
+    for root in candidates(configured) {
         let path = root.join(inspect::machine_key());
         match usable(&root).and_then(|()| private_dir(&path)).and_then(|()| private_dir(&path.join("spool"))) {
             Ok(()) => return Ok(StateDir { root, path }),
@@ -60,6 +56,22 @@ pub fn state_dir(configured: Option<&str>) -> Result<StateDir, Failure> {
         format!("set `state_dir` of the device to a directory on a local disk (also tried {})", others.join("; "))
     };
     Err(Failure::StateDirectory { path: path.display().to_string(), reason, hint })
+}
+
+/// Where the state directory is or would be made, by [`state_dir`]'s rules; with it why it can't be there. Nothing is made.
+pub fn look(configured: Option<&str>) -> (StateDir, Option<String>) {
+    let look = |root: PathBuf| {
+        let path = root.join(inspect::machine_key());
+        let fault = could_be_made(&root).err();
+        (StateDir { root, path }, fault)
+    };
+    let mut places: Vec<_> = candidates(configured).into_iter().map(look).collect();
+    let chosen = places.iter().position(|(_, fault)| fault.is_none()).unwrap_or(0);
+    places.swap_remove(chosen)
+}
+
+fn candidates(configured: Option<&str>) -> Vec<PathBuf> {
+    configured.map_or_else(standard_places, |dir| vec![expand_home(dir)])
 }
 
 fn standard_places() -> Vec<PathBuf> {
@@ -89,15 +101,32 @@ pub fn expand_home(path: &str) -> PathBuf {
 }
 
 fn usable(root: &Path) -> Result<(), String> {
+    could_be(root)?;
+    private_dir(root)?;
+    durable(root)
+}
+
+/// First where it would be: nothing is made on a file system that is refused.
+fn could_be(root: &Path) -> Result<(), String> {
     if root.to_str().is_none() {
         return Err("its path is not UTF-8 text".into());
     }
-    // First where it would be: nothing is made on a file system that is refused.
-    if let Some(there) = root.ancestors().find(|dir| dir.exists()) {
-        durable(there)?;
+    nearest(root).map_or(Ok(()), durable)
+}
+
+/// What making it would meet.
+fn could_be_made(root: &Path) -> Result<(), String> {
+    could_be(root)?;
+    let Some(there) = nearest(root) else { return Ok(()) };
+    if there == root {
+        is_private(root)?;
     }
-    private_dir(root)?;
-    durable(root)
+    sys::may_write(there).map_err(|e| format!("can't be written in: {e}"))
+}
+
+/// The directory itself, or the first above it that is there.
+pub fn nearest(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|dir| dir.exists())
 }
 
 fn durable(root: &Path) -> Result<(), String> {
@@ -122,6 +151,10 @@ pub fn private_dir(path: &Path) -> Result<(), String> {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(format!("can't be made: {e}")),
         _ => {}
     }
+    is_private(path)
+}
+
+fn is_private(path: &Path) -> Result<(), String> {
     let meta = fs::symlink_metadata(path).map_err(|e| e.to_string())?;
     if meta.file_type().is_symlink() {
         return Err("is a symbolic link".into());

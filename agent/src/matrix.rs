@@ -9,6 +9,7 @@ use crate::sampler::{self, Definition, Sensors};
 use crate::trees::{self, Tree};
 use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use isotherm_wire::probe::{Capability, Family, Found};
+use isotherm_wire::readiness::{May, Readiness};
 use isotherm_wire::unit::Unit;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -134,6 +135,26 @@ fn every_machine_says_of_itself_what_can_be_true() {
 #[test]
 fn the_probe_of_every_machine_answers() {
     with_each(|tree| check(&probe::look_by(Prober::new(&tree.root)), &tree.name));
+}
+
+#[test]
+fn the_readiness_of_every_machine_is_told_in_words() {
+    with_each(|tree| {
+        let readiness = probe::readiness_by(&Prober::new(&tree.root));
+        for step in &readiness.steps {
+            let said = match &step.may {
+                May::Directly | May::BySudo => continue,
+                May::Unsupported(why) | May::Denied(why) => why,
+            };
+            assert!(!said.trim().is_empty(), "{}: {step:?}", tree.name);
+        }
+        for point in &readiness.trip_points {
+            let plausible = |millicelsius: i64| (-55_000..=200_000).contains(&millicelsius);
+            assert!(plausible(point.millicelsius) && point.now_millicelsius.is_none_or(plausible), "{}: {point:?}", tree.name);
+        }
+        let text = serde_json::to_string(&readiness).unwrap();
+        assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness, "{}", tree.name);
+    });
 }
 
 /// What has to be so of a probe whatever is read.

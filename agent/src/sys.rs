@@ -333,6 +333,34 @@ pub fn filesystem_type(path: &Path) -> io::Result<u32> {
     }
 }
 
+/// May we make files in this directory?
+pub fn may_write(dir: &Path) -> io::Result<()> {
+    access(dir, libc::W_OK | libc::X_OK)
+}
+
+/// May we execute this file?
+pub fn may_execute(file: &Path) -> io::Result<()> {
+    access(file, libc::X_OK)
+}
+
+fn access(path: &Path, mode: libc::c_int) -> io::Result<()> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: a valid C string and plain integers.
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
+}
+
+/// Room on the file system of a path, as `df` tells it, without what is kept for root: bytes, and files where it counts them.
+pub fn free_space(path: &Path) -> io::Result<(u64, Option<u64>)> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: a valid C string and a buffer that the kernel fills.
+    let stat = unsafe {
+        let mut buffer: libc::statvfs64 = std::mem::zeroed();
+        check(libc::statvfs64(path.as_ptr(), &mut buffer))?;
+        buffer
+    };
+    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), (stat.f_files > 0).then_some(stat.f_favail)))
+}
+
 /// CPUs of our affinity mask, ascending.
 pub fn affinity() -> Option<Vec<usize>> {
     // SAFETY: cpu_set_t is plain data that the kernel fills.

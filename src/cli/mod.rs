@@ -9,6 +9,7 @@ macro_rules! say {
 }
 
 mod collect;
+mod doctor;
 mod export;
 mod init;
 mod plan;
@@ -160,6 +161,18 @@ Examples:
 
 A device that a campaign holds is left alone (exit code 4) unless --force is given: a probe beside a measurement disturbs it.")]
     Probe(ProbeArgs),
+    /// Look whether a campaign could begin on its devices, and what would disturb it; nothing is run, measured or changed
+    #[command(after_help = "\
+Files, models and programs are looked for on the device itself. Each finding that needs something done has a line to paste after an arrow.
+
+Examples:
+  isotherm doctor configs/smoke.yaml
+  isotherm doctor configs/pi-overnight.yaml --device pi5
+  isotherm doctor configs/smoke.yaml --json | jq '.findings[] | select(.outcome == \"problem\")'
+
+Exit codes: 0 no problem, warnings at most · 1 a problem · 2 usage or config error, also a campaign that this build can only plan \
+· 4 no device could be asked, or each is held by a campaign.")]
+    Doctor(DoctorArgs),
     /// Write a first campaign that runs, from the models and tools found here
     #[command(after_help = "\
 Examples:
@@ -317,6 +330,22 @@ struct ProbeArgs {
 }
 
 #[derive(Args)]
+struct DoctorArgs {
+    /// The campaign file
+    file: PathBuf,
+    /// Only this device; repeatable
+    #[arg(long = "device", value_name = "ID")]
+    devices: Vec<String>,
+    #[command(flatten)]
+    set: SetArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// All findings as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct InitArgs {
     /// Another machine than this one: not in this build yet
     #[arg(value_name = "USER@HOST")]
@@ -444,6 +473,7 @@ pub fn main() -> ExitCode {
         Command::Cancel(args) => collect::cancel(&args),
         Command::Restore(args) => collect::restore(&args),
         Command::Probe(args) => probe::probe(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Init(args) => init::init(&args),
     });
     ExitCode::from(result.unwrap_or(exit::INTERNAL))

@@ -36,7 +36,7 @@ pub fn probe(args: &ProbeArgs) -> u8 {
             }
         },
     };
-    let request = ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models: Vec::new() };
+    let request = ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models: Vec::new(), needs: None };
     let mut reached = 0;
     let mut entries = Vec::new();
     let mut text = String::new();

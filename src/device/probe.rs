@@ -14,6 +14,8 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// And each model within 20 s and what ending it takes.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(25);
+/// And what a campaign needs, within 20 s, what executes tools for it not counted.
+const NEEDS_TIMEOUT: Duration = Duration::from_secs(60);
 /// An agent that has closed its streams or was killed is gone within this time; how long one that hangs in the kernel is waited for.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// What an agent said on stderr goes into an error up to here, bytes.
@@ -30,6 +32,7 @@ pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceEr
         Transport::Later(kind) => return Err(DeviceError::Later { device: device.id.clone(), kind }),
     };
     let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(request.models.len()).unwrap_or(u32::MAX);
+    let timeout = timeout + request.needs.as_ref().map_or(Duration::ZERO, |_| NEEDS_TIMEOUT);
     let answer = ask(&mut child, request, nonce, timeout);
     if answer.is_err() {
         // By its handle; what it had started dies with it.
@@ -87,7 +90,7 @@ mod tests {
         // Its stdout is closed before it has said anything, let alone ended.
         let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
         let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new() };
+        let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), needs: None };
         ask(&mut child, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(words(&mut child), "no room for it");
     }

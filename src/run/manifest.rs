@@ -20,7 +20,7 @@ const MANIFEST: Format = Format::new("manifest_version", &[]);
 /// From TERM to KILL when a workload has to be ended, ms.
 const GRACE_MS: u64 = 5000;
 /// Share of the available memory that a model's file may have; what else a tool needs is not known.
-const MOST_OF_MEMORY: f64 = 0.95;
+pub const MOST_OF_MEMORY: f64 = 0.95;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -159,7 +159,8 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
 }
 
 /// Always in this order: each leaves what the next one starts from.
-fn steps(asked_for: &Preparation) -> Vec<Prepare> {
+#[must_use]
+pub fn steps(asked_for: &Preparation) -> Vec<Prepare> {
     let Preparation { reset_swap, drop_caches, governor, frequency } = asked_for;
     let when = |when: &When| match when {
         When::OnModelChange => task::When::OnModelChange,

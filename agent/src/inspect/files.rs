@@ -79,56 +79,55 @@ impl HashCache {
 
     /// Answer one question.
     pub fn answer(&mut self, query: &FileQuery) -> FileAnswer {
-        let base = dirs::expand_home(&query.base);
-        // An argument is given to the program as written, `~` and all.
-        let written = if query.role == FileRole::Argument { PathBuf::from(&query.path) } else { dirs::expand_home(&query.path) };
-        let path = base.join(&written);
-        let found = |fact: io::Result<FileFact>| fact.map_or_else(|e| FileAnswer::Missing(e.to_string()), |f| FileAnswer::Found(vec![f]));
-        match query.role {
-            FileRole::Data => found(self.fact(&path)),
-            FileRole::Argument => match fs::metadata(&path) {
-                Ok(meta) if meta.is_file() => found(self.fact(&path)),
-                _ => FileAnswer::NotAFile,
-            },
-            FileRole::Glob => {
-                // Only what the campaign wrote is a pattern, not the directory it lies in.
-                let pattern = match written.is_absolute() {
-                    true => written.display().to_string(),
-                    false => format!("{}/{}", glob::Pattern::escape(&base.to_string_lossy()), written.display()),
-                };
-                let paths = match glob::glob(&pattern) {
-                    Ok(paths) => paths,
-                    Err(e) => return FileAnswer::Missing(format!("not a pattern: {e}")),
-                };
-                let mut facts = Vec::new();
-                for path in paths {
-                    let path = match path {
-                        Ok(path) if path.is_dir() => continue,
-                        Ok(path) => path,
-                        Err(e) => return FileAnswer::Missing(e.to_string()),
-                    };
-                    match self.fact(&path) {
-                        Ok(fact) => facts.push(fact),
-                        Err(e) => return FileAnswer::Missing(format!("{}: {e}", path.display())),
-                    }
-                }
-                FileAnswer::Found(facts)
+        let paths = match resolve(query) {
+            Ok(paths) => paths,
+            Err(answer) => return answer,
+        };
+        let mut facts = Vec::new();
+        for (n, path) in paths.iter().enumerate() {
+            match self.fact(path) {
+                Ok(fact) => facts.push(fact),
+                // What its interpreter is can't be told: the program is all that there is.
+                Err(_) if query.role == FileRole::Program && n > 0 => {}
+                Err(e) if query.role == FileRole::Glob => return FileAnswer::Missing(format!("{}: {e}", path.display())),
+                Err(e) => return FileAnswer::Missing(e.to_string()),
             }
-            FileRole::Program => {
-                let search = query.search_path.as_deref().unwrap_or(DEFAULT_PATH);
-                let program = match find_program(&query.path, &path, search) {
-                    Ok(program) => program,
-                    Err(e) => return FileAnswer::Missing(e.to_string()),
-                };
-                match self.fact(&program) {
-                    Ok(fact) => {
-                        let mut facts = vec![fact];
-                        facts.extend(interpreter(&program).and_then(|i| self.fact(&find_program(&i, Path::new(&i), search).ok()?).ok()));
-                        FileAnswer::Found(facts)
-                    }
-                    Err(e) => FileAnswer::Missing(e.to_string()),
-                }
-            }
+        }
+        FileAnswer::Found(facts)
+    }
+}
+
+/// The paths that a question is about, in the order of its answer: a program before its interpreter, what a pattern matches sorted.
+///
+/// # Errors
+/// The answer, where nothing has to be opened for it.
+pub fn resolve(query: &FileQuery) -> Result<Vec<PathBuf>, FileAnswer> {
+    let missing = |e: io::Error| FileAnswer::Missing(e.to_string());
+    let base = dirs::expand_home(&query.base);
+    // An argument is given to the program as written, `~` and all.
+    let written = if query.role == FileRole::Argument { PathBuf::from(&query.path) } else { dirs::expand_home(&query.path) };
+    let path = base.join(&written);
+    match query.role {
+        FileRole::Data => Ok(vec![path]),
+        FileRole::Argument => match fs::metadata(&path) {
+            Ok(meta) if meta.is_file() => Ok(vec![path]),
+            _ => Err(FileAnswer::NotAFile),
+        },
+        FileRole::Glob => {
+            // Only what the campaign wrote is a pattern, not the directory it lies in.
+            let pattern = match written.is_absolute() {
+                true => written.display().to_string(),
+                false => format!("{}/{}", glob::Pattern::escape(&base.to_string_lossy()), written.display()),
+            };
+            let paths = glob::glob(&pattern).map_err(|e| FileAnswer::Missing(format!("not a pattern: {e}")))?;
+            let paths: Result<Vec<PathBuf>, _> = paths.filter(|path| !path.as_ref().is_ok_and(|path| path.is_dir())).collect();
+            paths.map_err(|e| FileAnswer::Missing(e.to_string()))
+        }
+        FileRole::Program => {
+            let search = query.search_path.as_deref().unwrap_or(DEFAULT_PATH);
+            let program = find_program(&query.path, &path, search).map_err(missing)?;
+            let interpreter = interpreter(&program, search).and_then(Result::ok);
+            Ok([program].into_iter().chain(interpreter).collect())
         }
     }
 }
@@ -157,8 +156,17 @@ fn find_program(name: &str, path: &Path, search: &str) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no program `{name}` in PATH {search}")))
 }
 
+/// The program that runs a script; `None` for what is no script.
+///
+/// # Errors
+/// There is no such program.
+pub fn interpreter(script: &Path, search: &str) -> Option<io::Result<PathBuf>> {
+    let name = interpreter_name(script)?;
+    Some(find_program(&name, Path::new(&name), search))
+}
+
 /// The program that the `#!` line of a script asks for; through `env` the one that `env` looks up.
-fn interpreter(script: &Path) -> Option<String> {
+fn interpreter_name(script: &Path) -> Option<String> {
     let mut start = [0; 256];
     let n = sys::open_regular(script).ok()?.read(&mut start).ok()?;
     let line = start[..n].strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;

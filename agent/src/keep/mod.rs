@@ -6,7 +6,7 @@ mod client;
 mod execute;
 pub mod lease;
 mod outgoing;
-mod quarantine;
+pub mod quarantine;
 
 use crate::inspect::files::{self, HashCache};
 use crate::prepare::Preparation;

@@ -70,6 +70,15 @@ impl Quarantine {
 
     /// Why nothing may run here; `None` once all of them are gone, and no step of preparation is still at it.
     pub fn reason(&mut self) -> Option<String> {
+        let reason = self.look();
+        if reason.is_none() && self.held.take().is_some() {
+            let _ = fs::remove_file(self.dir.join(FILE));
+        }
+        reason
+    }
+
+    /// The same, leaving what is noted as it is.
+    pub fn look(&mut self) -> Option<String> {
         if let Some(what) = prepare::act::unfinished(&self.dir) {
             return Some(what);
         }
@@ -88,8 +97,6 @@ impl Quarantine {
             let place = stuck.wchan.as_deref().unwrap_or("?");
             return Some(format!("process {} of run {} can't be ended (state {}, waiting in {place})", stuck.pid, held.run_id, stuck.state));
         }
-        let _ = fs::remove_file(self.dir.join(FILE));
-        self.held = None;
         None
     }
 }

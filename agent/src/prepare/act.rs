@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 /// In the state directory; says what its holder does.
 const LOCK: &str = "step.lock";
-const SUDO: &str = "/usr/bin/sudo";
+pub const SUDO: &str = "/usr/bin/sudo";
 /// Between two looks at what a driver is slow to do, ns.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
 /// Flag of swapon(2): the priority that goes with it is meant.
@@ -213,7 +213,7 @@ impl Action {
     }
 
     /// The same by one of the commands that `docs/protocol.md` gives a sudoers text for, with what goes to its stdin.
-    fn as_command(&self) -> Option<(Vec<String>, &str)> {
+    pub fn as_command(&self) -> Option<(Vec<String>, &str)> {
         match self {
             Action::Sync => None,
             Action::Write { path, value } => Some((vec!["/usr/bin/tee".into(), path.to_str()?.into()], value)),

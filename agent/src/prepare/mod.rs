@@ -19,10 +19,12 @@ use act::{Act, Children};
 use isotherm_wire::result::{PrepareStep, StepOutcome};
 use isotherm_wire::session::GivenBack;
 use isotherm_wire::task::{Prepare, RunSpec, Step, When};
+pub use journal::FILE as JOURNAL_FILE;
 use journal::{Borrowed, Journal, JournalError, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+pub use swap::on as swap_areas;
 
 /// Why a step is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]

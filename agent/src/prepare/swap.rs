@@ -101,6 +101,11 @@ pub fn as_area<'a>(root: &Path, path: &'a str) -> Option<&'a str> {
     (fits && (kind.is_file() || kind.is_block_device())).then_some(path)
 }
 
+/// Paths and priorities of the areas that are on.
+pub fn on(root: &Path) -> Vec<(String, i32)> {
+    areas(root).unwrap_or_default().into_iter().map(|area| (area.path, area.priority)).collect()
+}
+
 fn areas(root: &Path) -> Option<Vec<Area>> {
     Some(parse(&fs::read_to_string(root.join("proc/swaps")).ok()?))
 }

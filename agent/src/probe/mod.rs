@@ -10,6 +10,7 @@ mod gpu;
 mod inference;
 mod permission;
 mod power_source;
+mod readiness;
 mod recorded;
 pub mod temperature;
 mod throttling;
@@ -35,6 +36,9 @@ const MOST_OF_A_KIND: usize = 256;
 /// A campaign waits for sensors at first contact: each has this time, and all of them together.
 const SENSOR_DEADLINE: Duration = Duration::from_millis(250);
 const SENSORS_TOGETHER: Duration = Duration::from_secs(5);
+/// A disk that has to spin up first, or a network file system, gives a file's size within this time.
+const READINESS_DEADLINE: Duration = Duration::from_secs(5);
+const READINESS_TOGETHER: Duration = Duration::from_secs(20);
 
 pub fn main(args: Vec<OsString>) -> Result<(), String> {
     let nonce = match args.as_slice() {
@@ -73,6 +77,8 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
     let machine = machine(&prober, runner.containment());
     let capabilities = capabilities(&prober, &around, &runner, &machine);
     let models = request.models.iter().map(|path| inference::try_model(&prober, &runner, path)).collect();
+    let needs = |needs| readiness::look(&Prober::with_deadlines(root, READINESS_DEADLINE, READINESS_TOGETHER), &around, &runner, needs);
+    let readiness = request.needs.as_ref().map(needs);
     Ok(Probed {
         probe_version: PROBE_VERSION,
         agent_version: env!("CARGO_PKG_VERSION").into(),
@@ -82,6 +88,7 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
         held_by,
         capabilities,
         models,
+        readiness,
     })
 }
 
@@ -236,4 +243,4 @@ fn first_line(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub use tests::look_by;
+pub use tests::{look_by, readiness_by};

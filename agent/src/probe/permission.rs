@@ -54,13 +54,18 @@ fn swap(prober: &Prober) -> Result<Present, Absent> {
     if areas == 0 {
         return Ok(Present { facts: facts([("areas", Some("0".into()))]), ..Present::default() });
     }
-    let status = prober.read(&prober.at("proc/self/status"))?.text;
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default().trim();
-    let mask = u64::from_str_radix(mask, 16).map_err(|_| garbage("a capability mask", mask))?;
-    if mask & (1 << CAP_SYS_ADMIN) == 0 {
+    if !is_admin(prober)? {
         return Err(absent(Cause::NotPermitted, "Operation not permitted: no CAP_SYS_ADMIN"));
     }
     Ok(Present { facts: facts([("areas", Some(areas.to_string()))]), ..Present::default() })
+}
+
+/// Have we CAP_SYS_ADMIN?
+pub fn is_admin(prober: &Prober) -> Result<bool, Absent> {
+    let status = prober.read(&prober.at("proc/self/status"))?.text;
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default().trim();
+    let mask = u64::from_str_radix(mask, 16).map_err(|_| garbage("a capability mask", mask))?;
+    Ok(mask & (1 << CAP_SYS_ADMIN) != 0)
 }
 
 fn governor(prober: &Prober) -> Result<Present, Absent> {

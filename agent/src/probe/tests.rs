@@ -4,6 +4,8 @@
 use super::*;
 use crate::matrix::check;
 use crate::trees::{self, Tree, fifo, release, tree};
+use isotherm_wire::readiness::{Needs, Readiness};
+use isotherm_wire::task::{Frequency, Prepare, When};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,6 +18,18 @@ fn look(root: &Path) -> Vec<Capability> {
 
 fn look_within(root: &Path, deadline: Duration) -> Vec<Capability> {
     look_by(Prober::with_deadlines(root, deadline, Duration::from_secs(600)))
+}
+
+/// The readiness of a copy, every step asked for.
+pub fn readiness_by(prober: &Prober) -> Readiness {
+    let steps = vec![
+        Prepare::ResetSwap(When::Each),
+        Prepare::DropCaches(When::Each),
+        Prepare::Governor("performance".into()),
+        Prepare::Frequency(Frequency::Khz(1_000_000)),
+    ];
+    let needs = Needs { steps, processes: vec!["apt-get".into()], ..Needs::default() };
+    readiness::look(prober, &Surroundings::of_a_copy(prober), &Runner::Nothing, &needs)
 }
 
 pub fn look_by(prober: Prober) -> Vec<Capability> {

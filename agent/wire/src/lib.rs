@@ -10,6 +10,7 @@ pub mod headline;
 pub mod inspect;
 pub mod load;
 pub mod probe;
+pub mod readiness;
 pub mod result;
 pub mod session;
 mod table;

@@ -4,6 +4,7 @@
 //! an absence is for the controller to say.
 
 use crate::inspect::Machine;
+use crate::readiness::{Needs, Readiness};
 use crate::session::{Engine, Failure, Holder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,6 +22,9 @@ pub struct ProbeRequest {
     pub root: String,
     /// ONNX files that the builtin engine is to try, absolute.
     pub models: Vec<String>,
+    /// Look at what a campaign needs as well.
+    #[serde(default)]
+    pub needs: Option<Needs>,
 }
 
 /// The answer.
@@ -48,6 +52,9 @@ pub struct Probed {
     pub capabilities: Vec<Capability>,
     /// As asked for, in that order.
     pub models: Vec<TriedModel>,
+    /// Only where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<Readiness>,
 }
 
 /// One thing that a device may be able to measure or do.
