@@ -7,6 +7,7 @@ pub mod config;
 pub mod device;
 pub mod digest;
 pub mod doctor;
+pub mod energy;
 pub mod export;
 pub mod hidden;
 pub mod init;

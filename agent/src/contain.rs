@@ -91,6 +91,15 @@ pub struct Ended {
     pub stderr: Option<Capture>,
 }
 
+/// A moment of an invocation, told to who runs it as soon as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// The workload's first process has been started; the pid of its `init`.
+    Spawned(i32),
+    /// It has ended.
+    Exited,
+}
+
 /// Limits of one invocation, ns.
 #[derive(Clone, Copy)]
 pub struct Deadline {
@@ -113,15 +122,15 @@ impl Keep<'_> {
     }
 }
 
-/// Run one invocation to its end. `cancel` becomes readable when it is to be ended early; `on_spawn` is called once with the pid of
-/// `init` when the workload's first process has been started.
+/// Run one invocation to its end. `cancel` becomes readable when it is to be ended early; `on_mark` is called for each
+/// [`Mark`] once, on this thread.
 pub fn run(
     launch: &Launch,
     level: ContainmentLevel,
     deadline: Deadline,
     cancel: RawFd,
     keep: Keep<'_>,
-    on_spawn: &mut dyn FnMut(i32),
+    on_mark: &mut dyn FnMut(Mark),
 ) -> io::Result<Ended> {
     let (mut control, theirs) = UnixStream::pair()?;
     let (out_read, out_write) = sys::pipe()?;
@@ -142,7 +151,7 @@ pub fn run(
         .spawn()?;
     let mut ended = Ended { stdout: Some(keep.capture()), stderr: Some(keep.capture()), ..Ended::default() };
     let watched =
-        hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, on_spawn));
+        hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, on_mark));
     // Nothing of a run outlives this function: an `init` that a workload has stopped, or that hangs, is ended like the rest.
     if !matches!(watched, Ok(Watched::Ended)) {
         let _ = init.kill();
@@ -180,7 +189,7 @@ fn watch(
     init: &Child,
     deadline: Deadline,
     cancel: RawFd,
-    on_spawn: &mut dyn FnMut(i32),
+    on_mark: &mut dyn FnMut(Mark),
 ) -> io::Result<Watched> {
     let mut lines = Vec::new();
     // Until the workload has been spawned: one that can't be, say from a disk that doesn't answer, is given up, too.
@@ -243,12 +252,13 @@ fn watch(
                     Told::Spawned { at_ns, .. } => {
                         ended.spawn_ns = Some(at_ns);
                         timeout_at = Some(sys::boottime_ns() + deadline.timeout_ns);
-                        on_spawn(init.id() as i32);
+                        on_mark(Mark::Spawned(init.id() as i32));
                     }
                     Told::Exited { status, at_ns, usage } => {
                         ended.wait_status = Some(status);
                         ended.exit_ns = Some(at_ns);
                         ended.usage = Some(usage);
+                        on_mark(Mark::Exited);
                         timeout_at = None;
                         give_up_at.get_or_insert(sys::boottime_ns() + deadline.grace_ns + UNKILLABLE_NS);
                     }

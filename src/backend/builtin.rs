@@ -78,6 +78,7 @@ pub(super) fn read(expected_digest: Option<&str>, raw: &RawOutput, exit_code: i3
     reading.iterations = Some(Iterations {
         warmup_ns: output.warmup_ns,
         rounds_ns: output.rounds_ns,
+        round_spans_ns: output.round_spans_ns,
         window_start_ns: output.window_start_ns,
         window_end_ns: output.window_end_ns,
     });

@@ -241,6 +241,89 @@ isotherm_wire::table! {
             headline: Headline::Untouched,
             hint: "let the tool wait for its children",
         }
+        WindowObserverMismatch {
+            code: "window_observer_mismatch",
+            words: "window_observer_mismatch",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The energy instrument did not see all of what ran",
+            when: "Its readings cover another time than the window, by more than 1 % and two of its periods, or don't reach its edges. The \
+                   figure is withheld. A note where the run was not made for its energy",
+            headline: Headline::LeftOut,
+            hint: "see `observer.given_up` and `samples` of the record; a sensor that answers late needs a lower `sample_hz` or a longer window",
+        }
+        WindowClockFrozen {
+            code: "window_clock_frozen",
+            words: "window_clock_frozen",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "Inferences were completed in no time at all",
+            when: "The window of the timed inferences is 0 s long. A note where the run was not made for its energy",
+            headline: Headline::LeftOut,
+            hint: "report it with this record: it should not be possible",
+        }
+        WindowClockExceedsHost {
+            code: "window_clock_exceeds_host",
+            words: "window_clock_exceeds_host",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The window that energy was integrated over is longer than the process that ran in it",
+            when: "By more than 0.25 s. The figure is withheld. A note where the run was not made for its energy",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "report it with this record: it should not be possible",
+        }
+        EnergyImplausible {
+            code: "energy_implausible",
+            words: "energy_implausible",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "An instrument says what can't be",
+            when: "Energy of 0 or less, a counter that went back where it doesn't wrap, a mean power above 1.2 times the limit that is enforced. \
+                   The figure is withheld. A note where the run was not made for its energy",
+            headline: Headline::LeftOut,
+            hint: "look at the instrument's columns in `samples`; a counter that stands still is often one of a virtual machine",
+        }
+        EdgeError {
+            code: "edge_error",
+            words: "edge_error",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The window is too short for how often the instrument was read",
+            when: "Power at the edges differs from the mean so much that what was cut off or added there may be more than 2 % of the energy; above \
+                   5 % there is none per inference. A note where the run was not made for its energy",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "make the run longer: more `iterations`, fewer `rounds`; or raise `sample_hz`",
+        }
+        InstrumentsDisagree {
+            code: "instruments_disagree",
+            words: "instruments_disagree",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "Two instruments for the same thing have different energies",
+            when: "They differ by more than 10 % over one window. A note where the run was not made for its energy",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "compare both figures in `energy` of the record; a sampled power misses what happens between its samples",
+        }
+        ReferenceDrift {
+            code: "reference_drift",
+            words: "reference_drift",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "The window holds more, or less, than the inferences that were timed in it",
+            when: "Its length is more than 10 % off the sum of the inferences; above 15 % there is no energy per inference",
+            headline: Headline::Untouched,
+            hint: "very short inferences have a loop around them that counts; compare rates instead",
+        }
+        CheckInoperative {
+            code: "check_inoperative",
+            words: "check_inoperative",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "A check of an energy figure could not be made, which is not passing it",
+            when: "The message names what was missing",
+            headline: Headline::Untouched,
+            hint: "see `energy[].checks` of the record",
+        }
         Failed {
             code: "failed",
             words: "failed",

@@ -253,12 +253,12 @@ isotherm_wire::table! {
             unit: Unit::Joules,
             better: Better::Lower,
             definition: "energy.window.v1",
-            backends: &["builtin", "onnx"],
-            given: Given::NotYet,
-            is: "Energy of the window ÷ inferences completed inside whole intervals",
+            backends: &["builtin"],
+            given: Given::Yes,
+            is: "Gross energy of the timed inferences, without the pauses between rounds, ÷ their number. In runs in which instruments are read",
             conditions: &[],
             independent_of: &[],
-            defects: "Only with an instrument and a qualifying window",
+            defects: "Of what the instrument measures: packages, a board, rails; `energy[]` of the record names it. Withheld where the window or its edges are too uncertain",
         }
         EnergyPerTokenJoined {
             name: "energy_per_token_mj",
@@ -289,12 +289,13 @@ isotherm_wire::table! {
             unit: Unit::Watts,
             better: Better::Lower,
             definition: "power.mean.v1",
-            backends: &["builtin", "command", "onnx", "llama-bench", "llama-server"],
-            given: Given::NotYet,
-            is: "Mean over the window, gross",
+            backends: &["builtin", "command"],
+            given: Given::Yes,
+            is: "Gross energy of the window ÷ its length: of `builtin` the timed inferences, of `command` the invocation from spawn to exit. In runs in which \
+                 instruments are read; not added if the campaign has a metric of that name",
             conditions: &[],
             independent_of: &[],
-            defects: "What the machine draws when idle is in it",
+            defects: "What the machine draws when idle is in it, and of what is measured only what the instrument measures",
         }
         ReadBandwidth {
             name: "read_bandwidth_gb_s",

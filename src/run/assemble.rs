@@ -2,7 +2,7 @@
 
 use super::manifest::Manifest;
 use super::paths::Roots;
-use super::{context, load};
+use super::{context, energy, load};
 use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
@@ -49,6 +49,11 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     issues.extend(issues_of(&result));
     issues.extend(context::issues(&result));
     issues.extend(load::issues(&result));
+    let energy = energy::of_run(&result, &manifest, reading.iterations.as_ref());
+    issues.extend(energy.issues);
+    if failure.is_none() {
+        energy::add(&mut reading.metrics, energy.metrics);
+    }
     let status = if failure.is_some() { Status::Failed } else { Status::Ok };
     let validity = validity(status, &issues);
     let (reason, message) = failure.unzip();
@@ -113,6 +118,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         },
         metrics: reading.metrics,
         iterations: reading.iterations,
+        energy: energy.figures,
         samples: Samples::Inline(result.samples),
         observer: Some(result.observer),
         raw: Raw {

@@ -4,6 +4,7 @@ pub mod assemble;
 mod collect;
 mod context;
 mod device_night;
+mod energy;
 pub mod event;
 pub mod filter;
 mod load;

@@ -1,6 +1,6 @@
 //! A record's numbers once more, from the output that it keeps. Shares with [`super::assemble`] what a result and a record have in common.
 
-use super::assemble;
+use super::{assemble, energy};
 use crate::backend::output::{self, RawOutput};
 use crate::backend::{ParseSpec, READ_ISSUES};
 use crate::registry::Code;
@@ -82,6 +82,9 @@ pub fn reread(old: &Record, rules: &ParseSpec, dir: &Path, earlier: Option<&str>
     (new.workload.inputs, new.workload.outputs, new.workload.output_digest) = (reading.inputs, reading.outputs, reading.output_digest);
     new.iterations = reading.iterations;
     new.metrics = reading.metrics;
+    if new.status == Status::Ok {
+        energy::add(&mut new.metrics, energy::metrics_of(old));
+    }
     for (name, metric) in &mut new.metrics {
         if let Some(stored) = old.metrics.get(name).filter(|stored| is_the_same(stored, metric, dir)) {
             *metric = stored.clone();

@@ -1,6 +1,7 @@
 //! Results on disk: takes records, gives sealed files, index, resume scan, journal; must not know statistics.
 
 pub mod durable;
+pub mod energy;
 pub mod file;
 pub mod formats;
 pub mod index;

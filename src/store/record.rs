@@ -1,5 +1,6 @@
 //! The record: one JSON document per run, interpretable without the campaign file, the controller's log or the device.
 
+pub use super::energy::EnergyFigure;
 pub use super::issue::{Issue, Severity};
 pub use super::load::{Competing, CompetingProcess, PreRun};
 pub use super::outcome::{Kind, Reason, Status, Validity};
@@ -61,6 +62,9 @@ pub struct Record {
     pub metrics: IndexMap<String, Metric>,
     /// Raw times by phase and round; `None` where the backend has no iterations.
     pub iterations: Option<Iterations>,
+    /// One figure per energy instrument that was read, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<EnergyFigure>,
     pub samples: Samples,
     /// What observing cost; `None` where the run left no result.
     pub observer: Option<Observer>,
@@ -436,6 +440,9 @@ pub struct Iterations {
     pub warmup_ns: Vec<u64>,
     /// One list per round, in order.
     pub rounds_ns: Vec<Vec<u64>>,
+    /// Start of the first and end of the last iteration of each round, CLOCK_MONOTONIC of the device: what lies between rounds is a pause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub round_spans_ns: Vec<(u64, u64)>,
     /// Start of the first timed iteration, CLOCK_MONOTONIC of the device.
     pub window_start_ns: u64,
     /// End of the last one, likewise.

@@ -6,14 +6,15 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-const ENERGY: &str = "class/powercap/intel-rapl:0/energy_uj";
+const METER: &str = "class/hwmon/hwmon0/power1_input";
 
-/// A board whose only energy instrument is one package's counter, with two repetitions of a workload that ends at once.
+/// A board whose only energy instrument is a monitor of its input, with two repetitions of a short workload.
 fn metered(user: User, power: &str) -> Option<Board> {
     let board = unmetered(user, power)?;
-    fs::remove_file(board.lab.path("sys/class/powercap")).unwrap();
-    board.set("class/powercap/intel-rapl:0/name", "package-0");
-    board.set(ENERGY, "250000000");
+    fs::remove_file(board.lab.path("sys/class/hwmon")).unwrap();
+    for (file, text) in [("name", "ina226"), ("power1_label", "VDD_IN"), ("power1_input", "6000000")] {
+        board.set(&format!("class/hwmon/hwmon0/{file}"), text);
+    }
     Some(board)
 }
 
@@ -23,7 +24,7 @@ fn unmetered(user: User, power: &str) -> Option<Board> {
     for dir in ["class/powercap", "class/hwmon", "bus/iio"] {
         board.lab.write(&format!("sys/{dir}"), "");
     }
-    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\n");
+    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\nsleep 0.2\n");
     asks_for(&board, power);
     let campaign = board.lab.read("c.yaml").replace("repetitions: 1", "repetitions: 2");
     board.lab.write("c.yaml", campaign);
@@ -71,9 +72,9 @@ fn split_has_a_power_run_after_each_timing_run_and_only_that_one_reads_instrumen
         for (_, record) in board.lab.records("c") {
             let is_power = record["ids"]["kind"] == "power";
             let columns = record["samples"]["inline"]["columns"].as_array().unwrap();
-            assert_eq!(columns.iter().any(|column| column["metric"] == "sensor_energy_j"), is_power);
+            assert_eq!(columns.iter().any(|column| column["metric"] == "sensor_power_w"), is_power);
             for when in ["before", "after"] {
-                let energy = reading(&record["context"][when], "sensor_energy_j", "RAPL package-0");
+                let energy = reading(&record["context"][when], "sensor_power_w", "ina226 VDD_IN");
                 assert_eq!(energy["value"].is_number(), is_power, "{energy}");
                 assert_eq!(energy["absent"].is_string(), !is_power, "{energy}");
             }
@@ -135,7 +136,7 @@ fn a_timing_run_in_which_instruments_are_read_is_another_one() {
     assert!(ran.stderr().contains("power changed (none → \"together\")"), "{}", ran.stderr());
     assert_eq!(names(&board.lab), ["timing-r0.json", "timing-r1.json"]);
     for (_, record) in board.lab.records("c") {
-        assert!(reading(&record["context"]["before"], "sensor_energy_j", "RAPL package-0")["value"].is_number());
+        assert!(reading(&record["context"]["before"], "sensor_power_w", "ina226 VDD_IN")["value"].is_number());
     }
 }
 
@@ -143,7 +144,7 @@ fn a_timing_run_in_which_instruments_are_read_is_another_one() {
 fn a_power_run_that_failed_is_tried_again_and_leaves_timing_runs_alone() {
     let Some(board) = metered(User::Caller, "split") else { return };
     // The second run is the first power run.
-    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\n[ $(grep -c '' started) -ne 2 ]\n");
+    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\nsleep 0.2\n[ $(grep -c '' started) -ne 2 ]\n");
     let ran = board.run(&["run", "c.yaml"]).expect(1);
     assert!(ran.stderr().contains("4 jobs: 3 ok · 1 failed"), "{}", ran.stderr());
     assert!(ran.stderr().contains("command power: exit_code (r0)"), "{}", ran.stderr());
@@ -171,7 +172,10 @@ fn kinds_of_run_can_be_picked() {
 fn a_power_run_outlives_its_controller_and_is_collected_as_what_it_is() {
     for_each_user(|user| {
         let Some(board) = metered(user, "split") else { return };
-        board.lab.write("workload.sh", "#!/bin/sh\necho >> started\nwhile [ $(grep -c '' started) -eq 2 ] && [ ! -e end ]; do sleep 0.01; done\n");
+        board.lab.write(
+            "workload.sh",
+            "#!/bin/sh\necho >> started\nsleep 0.2\nwhile [ $(grep -c '' started) -eq 2 ] && [ ! -e end ]; do sleep 0.01; done\n",
+        );
         let mut controller = board.start(&["run", "c.yaml"]);
         eventually("the power run runs", || (runs(&board.lab) == 2).then_some(()));
         controller.kill().unwrap();
@@ -187,7 +191,7 @@ fn a_power_run_outlives_its_controller_and_is_collected_as_what_it_is() {
 fn an_instrument_that_may_not_be_read_any_more_fails_its_power_runs_and_nothing_else() {
     let Some(board) = metered(User::Ordinary, "split") else { return };
     board.run(&["run", "c.yaml"]).expect(0);
-    fs::set_permissions(board.lab.path(&format!("sys/{ENERGY}")), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(board.lab.path(&format!("sys/{METER}")), fs::Permissions::from_mode(0o000)).unwrap();
     for (path, record) in board.lab.records("c") {
         if record["ids"]["repetition"] == 1 {
             fs::remove_file(path).unwrap();
@@ -197,5 +201,5 @@ fn an_instrument_that_may_not_be_read_any_more_fails_its_power_runs_and_nothing_
     assert!(ran.stderr().contains("4 jobs: 3 ok · 1 failed"), "{}", ran.stderr());
     let (_, failed) = board.lab.records("c").into_iter().find(|(_, record)| record["status"] == "failed").unwrap();
     assert_eq!((&failed["ids"]["kind"], &failed["reason"]), (&"power".into(), &"precondition".into()));
-    assert!(failed["message"].as_str().unwrap().contains("RAPL package-0: Permission denied"), "{}", failed["message"]);
+    assert!(failed["message"].as_str().unwrap().contains("ina226 VDD_IN: Permission denied"), "{}", failed["message"]);
 }

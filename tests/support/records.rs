@@ -87,6 +87,7 @@ pub fn run(point: &PointIds, repetition: u32) -> Run {
         context: Context::default(),
         metrics: Default::default(),
         iterations: None,
+        energy: Vec::new(),
         samples: Samples::Inline(Default::default()),
         observer: None,
         raw: Raw { wait_status: None, stdout: nothing(), stderr: nothing(), files: Default::default(), warmup: Vec::new() },

@@ -2,7 +2,7 @@
 
 use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
-use crate::contain::{self, Deadline, Ended, Keep, Launch};
+use crate::contain::{self, Deadline, Ended, Keep, Launch, Mark};
 use crate::inspect::files::Stat;
 use crate::load::{Census, Lookout};
 use crate::sampler::{Sampler, Sources};
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         self.keeper.enter(&self.start.run_id, Phase::Warmup);
         self.result.times.warmup_start_ns = Some(sys::monotonic_ns());
         for index in 0..invocation.warmup {
-            let (mut ended, _) = self.invoke(invocation, WARMUP_KEPT_BYTES)?;
+            let (mut ended, _) = self.invoke(invocation, WARMUP_KEPT_BYTES, None)?;
             let outcome = outcome(&ended);
             let (stdout, stderr) = take_output(&mut ended);
             // Whether an exit code is a good one is for the campaign to say, of the measured invocation; a signal never is.
@@ -263,9 +263,10 @@ impl<'a> Run<'a> {
         // The window: from here to the exit nothing is sent and nothing is written.
         let expected = expected.min(MOST_EXPECTED_SAMPLES) + 2;
         let sampler = Sampler::start(sources, self.keeper.sensors(), self.spec.sample_hz, expected).map_err(|e| agent_error("sampler", &e))?;
-        let invoked = self.invoke(invocation, KEPT_BYTES);
+        let invoked = self.invoke(invocation, KEPT_BYTES, Some(&sampler));
         (self.result.samples, self.result.observer) = sampler.stop();
         self.result.cpu_time = census.and_then(|before| Census::take(Path::new("/"))?.since(&before));
+        self.result.instruments = self.keeper.instruments_read();
         let (mut ended, mapped) = invoked?;
         let outcome = outcome(&ended);
         (self.result.stdout, self.result.stderr) = take_output(&mut ended);
@@ -277,8 +278,8 @@ impl<'a> Run<'a> {
         Ok(outcome)
     }
 
-    /// One invocation, contained. With it the files that it had mapped from outside the system.
-    fn invoke(&mut self, invocation: &Invocation, keep: usize) -> Result<(Ended, BTreeSet<PathBuf>), Outcome> {
+    /// One invocation, contained; a sample is taken at its marks. With it the files that it had mapped from outside the system.
+    fn invoke(&mut self, invocation: &Invocation, keep: usize, sampler: Option<&Sampler>) -> Result<(Ended, BTreeSet<PathBuf>), Outcome> {
         let cgroup = self.keeper.containment.cgroup.then(|| contain::make_cgroup(&self.start.run_id).ok()).flatten();
         let launch = Launch {
             argv: invocation.argv.clone(),
@@ -292,9 +293,13 @@ impl<'a> Run<'a> {
         let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
         let mut watcher = None;
-        let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |init| {
-            // The builtin ones map nothing but the agent.
-            watcher = matches!(self.spec.task, Task::Process(_)).then(|| inspect::mapped::Watcher::start(init).ok()).flatten();
+        let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |mark| {
+            // What a counter says at the edges is what the run took.
+            sampler.inspect(|sampler| sampler.mark());
+            if let (Mark::Spawned(init), Task::Process(_)) = (mark, &self.spec.task) {
+                // The builtin ones map nothing but the agent.
+                watcher = inspect::mapped::Watcher::start(init).ok();
+            }
         });
         let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
         if cgroup.is_some() {

@@ -15,6 +15,7 @@ use crate::spool::Spool;
 use crate::{contain, dirs, processes, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
+use isotherm_wire::probe::Capability;
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Holder, Phase};
 use isotherm_wire::telemetry::Snapshot;
@@ -118,6 +119,11 @@ impl Keeper {
     /// Everything that is sampled, once.
     fn snapshot(&self, sources: &mut Sources) -> Snapshot {
         sources.snapshot(&mut self.sensors().lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is known of the energy instruments that are read now.
+    fn instruments_read(&self) -> Vec<Capability> {
+        self.sensors().lock().unwrap_or_else(PoisonError::into_inner).instruments_read()
     }
 
     /// Tell those who follow this run, without waiting for anybody.

@@ -12,6 +12,7 @@ use std::time::Duration;
 const PLAUSIBLE_UW: RangeInclusive<i64> = -10_000_000_000..=10_000_000_000;
 const PLAUSIBLE_MV: RangeInclusive<i64> = -1_000_000..=1_000_000;
 const PLAUSIBLE_MA: RangeInclusive<i64> = -10_000_000..=10_000_000;
+const RAPL: &str = "intel-rapl";
 const PMIC_LIMIT: Duration = Duration::from_secs(3);
 
 pub fn entries(prober: &Prober, around: &Surroundings, runner: &Runner) -> Vec<Capability> {
@@ -50,7 +51,7 @@ fn rapl(prober: &Prober) -> Vec<Capability> {
         let path = dir.join("energy_uj");
         let trial = prober.number(&path, &(0..=i64::MAX)).map(|present| {
             let range = prober.text(&dir.join("max_energy_range_uj"));
-            Present { facts: facts([("wraps_at_uj", range)]), ..present }
+            Present { facts: facts([("wraps_at_uj", range), ("limit_uw", rapl_limit(prober, &dir)), ("driver", Some(RAPL.into()))]), ..present }
         });
         vec![capability(Family::Energy, format!("energy.rapl.{name}"), &format!("RAPL {name}"), Some("uj"), prober.shown(&path), found(trial))]
     });
@@ -61,11 +62,23 @@ fn rapl(prober: &Prober) -> Vec<Capability> {
     entries
 }
 
+/// The higher of a zone's two limits, µW: over less than its time window the second one is allowed.
+fn rapl_limit(prober: &Prober, zone: &Path) -> Option<String> {
+    let limit = |constraint: u32| -> Option<u64> { prober.text(&zone.join(format!("constraint_{constraint}_power_limit_uw")))?.parse().ok() };
+    (0..2).filter_map(limit).max().map(|uw| uw.to_string())
+}
+
 fn of_chip(prober: &Prober, dir: &Path, chip: &str) -> Vec<Capability> {
     let driver = prober.text(&dir.join("name")).unwrap_or_else(|| chip.to_owned());
     let mut entries = Vec::new();
     let mut add = |stem: &str, unit: &str, path: &Path, trial: Result<Present, Absent>| {
         let label = prober.text(&dir.join(format!("{stem}_label")));
+        let trial = trial.map(|mut present| {
+            let period = prober.text(&dir.join(format!("{stem}_average_interval"))).or_else(|| prober.text(&dir.join("update_interval")));
+            let limit = prober.text(&dir.join(format!("{stem}_cap")));
+            present.facts.extend(facts([("driver", Some(driver.clone())), ("period_ms", period), ("limit_uw", limit)]));
+            present
+        });
         let name = label.map_or_else(|| format!("{driver} {stem}"), |label| format!("{driver} {label}"));
         entries.push(capability(Family::Energy, format!("energy.{chip}.{stem}"), &name, Some(unit), prober.shown(path), found(trial)));
     };
@@ -111,6 +124,7 @@ fn of_iio(prober: &Prober, dir: &Path, device: &str) -> Vec<Capability> {
         let number = input.trim_start_matches("in_power").trim_end_matches("_input");
         let rail = prober.text(&dir.join(format!("rail_name_{number}"))).unwrap_or_else(|| number.to_owned());
         let trial = prober.number(&dir.join(input), &(-10_000_000..=10_000_000));
+        let trial = trial.map(|present| Present { facts: facts([("driver", Some(driver.clone()))]), ..present });
         let id = format!("energy.{}.power{number}", device.replace(':', "."));
         capability(Family::Energy, id, &format!("{driver} {rail}"), Some("mw"), prober.shown(&dir.join(input)), found(trial))
     };

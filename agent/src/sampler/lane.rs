@@ -37,7 +37,7 @@ struct State {
     reader: u64,
     /// Which sensor is being read, and since when; `None` between rounds.
     reading: Option<(usize, u64)>,
-    /// Of this round: `None` until the sensor is through.
+    /// What was read and nobody has taken yet.
     values: Vec<Option<f64>>,
     /// Costly ones are read as well.
     everything: bool,
@@ -110,22 +110,26 @@ impl Lane {
         true
     }
 
-    /// Values by sensor, once the round is over or `patience` is. Who isn't through by then has none.
-    pub fn take(&self, patience: Duration, values: &mut [Option<f64>]) {
+    /// Values by sensor, once the round is over or `patience` is; who isn't through by then has none. Each is given once, so that none
+    /// stands for a later moment than the one it was read at. Is the round over?
+    pub fn take(&self, patience: Duration, values: &mut [Option<f64>]) -> bool {
         let state = self.shared.state();
         let waited = self.shared.finished.wait_timeout_while(state, patience, |state| state.reading.is_some());
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        values.copy_from_slice(&state.values);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        values.iter_mut().zip(&mut state.values).for_each(|(value, read)| *value = read.take());
+        state.reading.is_none()
     }
 
     /// Everything once, now, costly ones too: waits as long as any sensor may take, and goes on without those that hang.
     pub fn all(&mut self, values: &mut [Option<f64>]) {
         let mut begun = false;
+        let mut read = vec![None; values.len()];
         // Each of them may hang once, and a round of before may be on its way.
         for _ in 0..self.shared.sensors.len() + 2 {
             begun |= self.begin(true);
-            self.take(Duration::from_nanos(GIVE_UP_NS + COSTLY_NS), values);
-            if begun && self.shared.state().reading.is_none() {
+            let is_over = self.take(Duration::from_nanos(GIVE_UP_NS + COSTLY_NS), &mut read);
+            values.iter_mut().zip(&read).for_each(|(value, read)| *value = read.or(*value));
+            if begun && is_over {
                 return;
             }
         }
@@ -149,9 +153,9 @@ impl Lane {
 
 #[cfg(test)]
 impl Lane {
-    /// The last value of a sensor.
-    pub fn last_value(&self, at: usize) -> Option<f64> {
-        self.shared.state().values[at]
+    /// Has the sensor ever been read?
+    pub fn was_read(&self, at: usize) -> bool {
+        self.shared.state().costs[at].is_some()
     }
 }
 

@@ -15,9 +15,10 @@ use isotherm_wire::probe::{Capability, Family, is_of_a_battery};
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
 use lane::Lane;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -147,7 +148,9 @@ impl Sensors {
     /// Try everything below `root` once. Takes some milliseconds, and longer where something hangs.
     pub fn find(root: &Path) -> Sensors {
         let mut capabilities = crate::probe::sensors(root);
-        let (found, absent) = sensors::of(root, &capabilities);
+        let (mut found, absent) = sensors::of(root, &capabilities);
+        // In this order they are read: what is counted or multiplied by time is worth most close to the time of its sample.
+        found.sort_by_key(|sensor| !sensor.column.is_instrument());
         let definition = |s: &sensors::Sensor| Definition { column: s.column, subject: Some(s.subject.clone()), source: s.source.clone() };
         let definitions = found.iter().map(definition).collect();
         capabilities.retain(|capability| capability.family == Family::Energy);
@@ -157,6 +160,12 @@ impl Sensors {
     /// Energy counters and power meters, those that can't be read among them.
     pub fn instruments(&self) -> &[Capability] {
         &self.instruments
+    }
+
+    /// Those that are read.
+    pub fn instruments_read(&self) -> Vec<Capability> {
+        let all = if self.lane.reads_instruments() { &self.instruments[..] } else { &[] };
+        all.iter().filter(|instrument| instrument.present().is_some()).cloned().collect()
     }
 
     /// Are they read from now on?
@@ -210,11 +219,16 @@ const MOST_HZ: f64 = 10_000.0;
 /// Samples in the background until it is stopped.
 pub struct Sampler {
     thread: thread::JoinHandle<(Series, Observer)>,
-    stop: File,
+    control: File,
 }
 
+/// Control bytes: a sample now, beside those that are due; the end.
+const MARK: u8 = b'M';
+const STOP: u8 = b'S';
+
 impl Sampler {
-    /// Start sampling at `hz`. Memory for `expected_samples` is set aside now.
+    /// Start sampling at `hz`: returns with the first sample taken, so that what begins then is sampled from before its beginning. Memory
+    /// for `expected_samples` is set aside now.
     ///
     /// # Errors
     /// A rate that is none, or what the system says.
@@ -222,7 +236,8 @@ impl Sampler {
         if !(hz > 0.0 && hz <= MOST_HZ) {
             return Err(std::io::Error::other(format!("{hz:e} samples a second are asked for, more than 0 and at most {MOST_HZ} are possible")));
         }
-        let (stopped, stop) = sys::pipe()?;
+        let (mut told, control) = sys::pipe()?;
+        let (begin, begun) = channel();
         let cpu_before = sys::process_cpu_ns();
         let sensors = Arc::clone(sensors);
         let mut definitions = sources.definitions.clone();
@@ -234,6 +249,8 @@ impl Sampler {
             let mut values: Vec<Option<f64>> = vec![None; width];
             let mut table: Vec<Option<f64>> = Vec::with_capacity(expected_samples * width);
             let (mut cost_sum, mut cost_max, mut missed) = (0u64, 0u64, 0u64);
+            // Samples beside those that are due; is this one for a mark? The first one is for the beginning.
+            let (mut marks, mut marked) = (0u64, true);
             let mut due = sys::monotonic_ns();
             loop {
                 let start = sys::monotonic_ns();
@@ -241,21 +258,32 @@ impl Sampler {
                 lock(&sensors).lane.ask();
                 let (own, of_sensors) = values.split_at_mut(sources.definitions.len());
                 sources.read(own);
-                lock(&sensors).lane.take(PATIENCE, of_sensors);
+                let is_whole = lock(&sensors).lane.take(PATIENCE, of_sensors);
                 times.push(start);
                 table.extend_from_slice(&values);
                 let end = sys::monotonic_ns();
                 cost_sum += end - start;
                 cost_max = cost_max.max(end - start);
-                // A rate of nearly nothing is one sample: its next one is never due.
-                due = due.saturating_add(period_ns);
-                if end > due {
-                    let late = (end - due) / period_ns + 1;
-                    missed += late;
-                    due += late * period_ns;
+                if end >= due {
+                    let passed = (end - due) / period_ns;
+                    missed += passed;
+                    // A rate of nearly nothing is one sample: its next one is never due.
+                    due = due.saturating_add((passed + 1).saturating_mul(period_ns));
                 }
-                if sys::poll_readable(&[stopped.as_raw_fd()], Some(due.saturating_sub(end)))[0] {
-                    break;
+                if marked && !is_whole {
+                    // A mark is there for the sensors: what they say to it comes with the next sample.
+                    marks += 1;
+                    continue;
+                }
+                marked = false;
+                let _ = begin.send(());
+                if sys::poll_readable(&[told.as_raw_fd()], Some(due.saturating_sub(end)))[0] {
+                    let mut byte = [STOP];
+                    if told.read(&mut byte).is_err() || byte[0] != MARK {
+                        break;
+                    }
+                    marked = true;
+                    marks += 1;
                 }
             }
             let samples = times.len() as u64;
@@ -266,7 +294,7 @@ impl Sampler {
             };
             let observer = Observer {
                 requested_hz: hz,
-                achieved_hz: (samples > 1).then(|| (samples - 1) as f64 * 1e9 / span as f64),
+                achieved_hz: (samples > marks + 1).then(|| (samples - marks - 1) as f64 * 1e9 / span as f64),
                 samples,
                 missed_samples: missed,
                 read_cost_mean_ns: cost_sum.checked_div(samples),
@@ -289,12 +317,19 @@ impl Sampler {
                 .collect();
             (Series { monotonic_ns: times, columns }, observer)
         })?;
-        Ok(Sampler { thread, stop })
+        // Its sender is gone should the thread have ended.
+        let _ = begun.recv();
+        Ok(Sampler { thread, control })
+    }
+
+    /// Take a sample now: at an edge of the run, which rarely falls on one that is due.
+    pub fn mark(&self) {
+        let _ = (&self.control).write_all(&[MARK]);
     }
 
     /// Stop at once and take what was sampled.
-    pub fn stop(mut self) -> (Series, Observer) {
-        let _ = self.stop.write_all(&[0]);
+    pub fn stop(self) -> (Series, Observer) {
+        let _ = (&self.control).write_all(&[STOP]);
         self.thread.join().unwrap_or_default()
     }
 }

@@ -131,7 +131,7 @@ fn a_sensor_that_hangs_is_given_up_once_and_for_all_and_delays_nobody() {
     fifo(&hangs);
     let (series, observer) = {
         let sampler = Sampler::start(Sources::open(Path::new("/")), &sensors, 100.0, 64).unwrap();
-        while lock(&sensors).lane.last_value(1).is_none() {
+        while !lock(&sensors).lane.was_read(1) {
             // Lets the sampler have its turn; no matter how long.
             thread::park_timeout(Duration::from_millis(1));
         }
@@ -164,7 +164,7 @@ fn an_instrument_that_is_left_alone_is_not_even_opened() {
     lock(&sensors).read_instruments(false);
     let readings = lock(&sensors).readings();
     let told: Vec<_> = readings.iter().map(|r| (r.subject.as_deref().unwrap(), r.value, r.absent.as_deref())).collect();
-    assert_eq!(told, [("works", Some(41.0), None), ("RAPL package-0", None, Some(NOT_READ))]);
+    assert_eq!(told, [("RAPL package-0", None, Some(NOT_READ)), ("works", Some(41.0), None)]);
     let (series, observer) = Sampler::start(Sources::open(dir.path()), &sensors, 100.0, 16).unwrap().stop();
     assert!(observer.given_up.is_empty());
     let sensed: Vec<_> = series.columns.iter().filter_map(|column| column.subject.as_deref()).collect();
@@ -180,4 +180,41 @@ fn a_series_has_one_value_per_time_and_at_least_one_sample() {
         assert!(series.columns.iter().all(|c| c.values.len() == series.monotonic_ns.len()));
         assert_eq!(observer.samples, series.monotonic_ns.len() as u64);
     }
+}
+
+#[test]
+fn a_mark_is_a_sample_at_once_and_none_that_was_due() {
+    let root = tempfile::tempdir().unwrap();
+    // The next one is due in half an hour.
+    let sampler = Sampler::start(Sources::open(root.path()), &find(root.path()), 0.0005, 16).unwrap();
+    sampler.mark();
+    sampler.mark();
+    let (series, observer) = sampler.stop();
+    assert_eq!((series.monotonic_ns.len(), observer.samples, observer.missed_samples, observer.achieved_hz), (3, 3, 0, None));
+}
+
+#[test]
+fn instruments_are_read_first_and_say_what_their_readings_depend_on() {
+    let dir = tempfile::tempdir().unwrap();
+    sensor(dir.path(), 0, "cpu-thermal", Some("40000"));
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join("sys/class").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let zone = [("name", "package-0"), ("energy_uj", "5000000"), ("max_energy_range_uj", "262143328850")];
+    let limits = [("constraint_0_power_limit_uw", "15000000"), ("constraint_1_power_limit_uw", "64000000")];
+    zone.iter().chain(&limits).for_each(|(file, text)| write(&format!("powercap/intel-rapl:0/{file}"), text));
+    for (file, text) in [("name", "amdgpu"), ("power1_average", "9000000"), ("power1_cap", "100000000"), ("update_interval", "50")] {
+        write(&format!("hwmon/hwmon1/{file}"), text);
+    }
+    let sensors = Sensors::find(dir.path());
+    let facts: Vec<_> = sensors.instruments_read().into_iter().map(|one| one.present().unwrap().facts.clone()).collect();
+    let expected = [
+        vec![("driver", "intel-rapl"), ("limit_uw", "64000000"), ("wraps_at_uj", "262143328850")],
+        vec![("driver", "amdgpu"), ("limit_uw", "100000000"), ("period_ms", "50")],
+    ];
+    assert_eq!(facts, expected.map(|facts| facts.into_iter().map(|(name, fact)| (name.to_owned(), fact.to_owned())).collect()));
+    let order: Vec<_> = sensors.definitions.iter().map(|definition| definition.column).collect();
+    assert_eq!(order, [ColumnName::Energy, ColumnName::Power, ColumnName::Temperature]);
 }

@@ -78,6 +78,7 @@ fn infer(task: &InferTask) -> Result<InferOutput, InferError> {
         first_inference_ns: timings.first_ns(),
         rounds_ns: timings.timed_ns.chunks(task.iterations as usize).map(<[u64]>::to_vec).collect(),
         warmup_ns: timings.warmup_ns,
+        round_spans_ns: timings.round_spans_ns,
         window_start_ns: timings.window_start_ns,
         window_end_ns: timings.window_end_ns,
         inputs: inputs.iter().map(|input| tensor::fact(&input.name, &input.value)).collect::<Result<_, _>>().map_err(in_model)?,
@@ -172,19 +173,21 @@ struct Timings {
     warmup_ns: Vec<u64>,
     /// Round after round, without separators.
     timed_ns: Vec<u64>,
+    round_spans_ns: Vec<(u64, u64)>,
     window_start_ns: u64,
     window_end_ns: u64,
 }
 
 impl Timings {
     fn with_room_for(task: &InferTask) -> Result<Timings, InferError> {
-        let room = |wanted: u64| {
+        fn room<T>(wanted: u64) -> Result<Vec<T>, InferError> {
             let mut list = Vec::new();
             let reserved = usize::try_from(wanted).is_ok_and(|wanted| list.try_reserve_exact(wanted).is_ok());
             if reserved { Ok(list) } else { Err(InferError::TooManyInferences(wanted)) }
-        };
+        }
         let timed_ns = room(u64::from(task.rounds) * u64::from(task.iterations))?;
-        Ok(Timings { warmup_ns: room(u64::from(task.warmup))?, timed_ns, window_start_ns: 0, window_end_ns: 0 })
+        let (warmup_ns, round_spans_ns) = (room(u64::from(task.warmup))?, room(u64::from(task.rounds))?);
+        Ok(Timings { warmup_ns, timed_ns, round_spans_ns, window_start_ns: 0, window_end_ns: 0 })
     }
 
     /// Duration of the very first inference, warm-up or not.
@@ -219,15 +222,18 @@ fn measure(engine: &Engine, task: &InferTask, mut timings: Timings) -> Result<Me
         if round > 0 {
             std::thread::sleep(Duration::from_millis(task.cooldown_ms));
         }
+        let mut round_start_ns = None;
         for _ in 0..task.iterations {
             let inference = engine.infer()?;
             if timings.timed_ns.is_empty() {
                 timings.window_start_ns = inference.start_ns;
             }
+            round_start_ns.get_or_insert(inference.start_ns);
             timings.timed_ns.push(inference.end_ns - inference.start_ns);
             timings.window_end_ns = inference.end_ns;
             keep(inference.outputs);
         }
+        timings.round_spans_ns.extend(round_start_ns.map(|start_ns| (start_ns, timings.window_end_ns)));
     }
     Ok(Measured { timings, first, last: last.unwrap_or_default() })
 }

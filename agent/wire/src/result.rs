@@ -3,6 +3,7 @@
 use crate::format::Format;
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
 use crate::load::{CpuTime, PreRun};
+use crate::probe::Capability;
 use crate::task::Step;
 use crate::telemetry::{Observer, Series, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct RunResult {
     pub before: Snapshot,
     pub samples: Series,
     pub after: Snapshot,
+    /// Energy counters and power meters that were read: what is known of them beside their columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instruments: Vec<Capability>,
     pub observer: Observer,
 }
 
@@ -79,6 +83,7 @@ impl RunResult {
             before: Snapshot::default(),
             samples: Series::default(),
             after: Snapshot::default(),
+            instruments: Vec::new(),
             observer: Observer::default(),
         }
     }

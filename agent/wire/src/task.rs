@@ -259,6 +259,9 @@ pub struct InferOutput {
     pub warmup_ns: Vec<u64>,
     /// Durations of the timed inferences: one list per round, in order.
     pub rounds_ns: Vec<Vec<u64>>,
+    /// Start of the first and end of the last inference of each round: what lies between is a pause. Empty = an older agent.
+    #[serde(default)]
+    pub round_spans_ns: Vec<(u64, u64)>,
     /// Start of the first and end of the last timed inference.
     pub window_start_ns: u64,
     pub window_end_ns: u64,

@@ -1,0 +1,296 @@
+//! The ladder of instruments: which columns measure energy, of what, which of them are added up, and which instrument is the one of record.
+//!
+//! Takes columns and what is known of their drivers, gives instruments, best first; must not know what they read.
+
+use crate::store::energy::{Measures, Rung};
+use isotherm_wire::columns::ColumnName;
+use isotherm_wire::probe::Capability;
+use isotherm_wire::telemetry::{Column, Series};
+
+/// One or more channels that are one instrument.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instrument<'a> {
+    pub rung: Rung,
+    pub measures: Measures,
+    pub channels: Vec<Channel<'a>>,
+    /// Which of several of its kind: a GPU, a chip.
+    which: &'a str,
+}
+
+/// A column with what is known of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Channel<'a> {
+    pub column: &'a Column,
+    /// As the probe found it; `None` = nothing is known beside the column.
+    known: Option<&'a Capability>,
+}
+
+impl<'a> Channel<'a> {
+    pub fn subject(&self) -> &'a str {
+        self.column.subject.as_deref().unwrap_or_default()
+    }
+
+    fn fact(&self, name: &str) -> Option<&'a str> {
+        self.known?.present()?.facts.get(name).map(String::as_str)
+    }
+
+    /// A fact that is a number above 0, of which `unit` make one of ours.
+    fn number(&self, name: &str, unit: f64) -> Option<f64> {
+        self.fact(name)?.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite()).map(|number| number / unit)
+    }
+
+    /// Name of the driver or chip.
+    pub fn driver(&self) -> Option<&'a str> {
+        self.fact("driver")
+    }
+
+    pub fn wraps_at_j(&self) -> Option<f64> {
+        self.number("wraps_at_uj", 1e6)
+    }
+
+    pub fn period_ms(&self) -> Option<f64> {
+        self.number("period_ms", 1.0)
+    }
+
+    pub fn limit_w(&self) -> Option<f64> {
+        self.number("limit_uw", 1e6)
+    }
+
+    /// Its name without that of the driver: `VDD_IN`.
+    fn label(&self) -> &'a str {
+        let subject = self.subject();
+        self.driver().and_then(|driver| subject.strip_prefix(driver)).unwrap_or(subject).trim_start()
+    }
+
+    pub fn is_counter(&self) -> bool {
+        self.column.metric == ColumnName::Energy.entry().name
+    }
+}
+
+impl Instrument<'_> {
+    /// Do both measure the same thing, as far as that is known?
+    pub fn is_like(&self, other: &Instrument<'_>) -> bool {
+        self.measures == other.measures
+            && match self.measures {
+                Measures::Board | Measures::CpuPackages | Measures::PmicRails => true,
+                Measures::Gpu => self.which == other.which,
+                // The names of two drivers can't be held against each other.
+                Measures::Rail => false,
+            }
+    }
+}
+
+/// Columns that are of instruments.
+pub const METRICS: [&str; 2] = [ColumnName::Energy.entry().name, ColumnName::Power.entry().name];
+/// Drivers of graphics cards among those of hwmon.
+const GPU_DRIVERS: [&str; 5] = ["amdgpu", "i915", "nouveau", "radeon", "xe"];
+/// Rails that everything else of a board or a card hangs at: the module input of Jetsons (INA3221), a card of Intel's `xe`.
+const INPUTS: [&str; 3] = ["VDD_IN", "POM_5V_IN", "card"];
+
+/// All instruments of a run: those that measure a known whole before single rails, each by the ladder, then as they were found.
+pub fn instruments<'a>(series: &'a Series, known: &'a [Capability]) -> Vec<Instrument<'a>> {
+    let mut instruments: Vec<Instrument<'a>> = Vec::new();
+    for column in &series.columns {
+        let channel = Channel { column, known: known.iter().find(|known| known.source == column.source) };
+        let Some((rung, measures)) = place(&channel) else { continue };
+        let which = match measures {
+            // What NVML and nvidia-smi call a GPU, or the directory of its driver.
+            Measures::Gpu if column.source.starts_with('/') => column.source.rsplit_once('/').map_or("", |(dir, _)| dir),
+            Measures::Gpu | Measures::Rail | Measures::Board => channel.subject(),
+            Measures::CpuPackages | Measures::PmicRails => "",
+        };
+        let same = |i: &&mut Instrument<'_>| (i.rung, i.measures, i.which) == (rung, measures, which);
+        match instruments.iter_mut().find(same) {
+            Some(instrument) => instrument.channels.push(channel),
+            None => instruments.push(Instrument { rung, measures, channels: vec![channel], which }),
+        }
+    }
+    let mut instruments: Vec<Instrument<'a>> = instruments.into_iter().flat_map(whole).collect();
+    instruments.sort_by_key(|i| (i.measures == Measures::Rail, i.rung));
+    instruments
+}
+
+/// A GPU's driver may have several channels, of which one holds the others: they are not added up. Packages and the rails of a power
+/// controller lie side by side.
+fn whole(instrument: Instrument<'_>) -> Vec<Instrument<'_>> {
+    if instrument.measures != Measures::Gpu || instrument.channels.len() == 1 {
+        return vec![instrument];
+    }
+    let Instrument { rung, which, channels, .. } = instrument;
+    let measures = |channel: &Channel<'_>| if INPUTS.contains(&channel.label()) { Measures::Gpu } else { Measures::Rail };
+    channels.into_iter().map(|channel| Instrument { rung, measures: measures(&channel), which, channels: vec![channel] }).collect()
+}
+
+/// Rung and subject matter of a column; `None` for what is no instrument: a battery's meter tells what flows through the battery, which on
+/// mains is nothing of the run, and cores are parts of their socket.
+fn place(channel: &Channel<'_>) -> Option<(Rung, Measures)> {
+    let (source, driver) = (channel.column.source.as_str(), channel.driver().unwrap_or_default());
+    let of_chip = || match channel.label() {
+        label if INPUTS.contains(&label) && !GPU_DRIVERS.contains(&driver) => Measures::Board,
+        _ if GPU_DRIVERS.contains(&driver) => Measures::Gpu,
+        // ACPI's meter of the whole machine.
+        _ if driver == "power_meter" => Measures::Board,
+        _ => Measures::Rail,
+    };
+    if channel.is_counter() {
+        return match () {
+            () if source.starts_with("nvml:") => Some((Rung::NvmlEnergyCounter, Measures::Gpu)),
+            // Core, uncore and dram are parts of a package or stand beside it, psys is more than all: only packages are added up.
+            () if source.contains("/intel-rapl") => {
+                channel.subject().starts_with("RAPL package").then_some((Rung::RaplEnergyCounter, Measures::CpuPackages))
+            }
+            () if driver == "amd_energy" => channel.label().starts_with("Esocket").then_some((Rung::HwmonEnergyCounter, Measures::CpuPackages)),
+            () if source.contains("/hwmon") => Some((Rung::HwmonEnergyCounter, of_chip())),
+            () => None,
+        };
+    }
+    if channel.column.metric != ColumnName::Power.entry().name {
+        return None;
+    }
+    match () {
+        () if source.starts_with("nvml:") => Some((Rung::NvmlIntegratedSamples, Measures::Gpu)),
+        () if source.starts_with("nvidia-smi:") => Some((Rung::NvidiaSmiInstantaneous, Measures::Gpu)),
+        () if source.starts_with("vcgencmd") => Some((Rung::PiPmicSamples, Measures::PmicRails)),
+        // The kernel shows batteries there, too.
+        () if source.contains("/hwmon") && driver.starts_with("BAT") => None,
+        () if source.contains("/hwmon") || source.contains("/iio:device") => Some((Rung::HwmonPowerSamples, of_chip())),
+        () => None,
+    }
+}
+
+/// Which of them is of record for this backend, by index, or why none is.
+///
+/// # Errors
+/// In words.
+pub fn of_record(instruments: &[Instrument<'_>], backend: &str) -> Result<usize, String> {
+    // The engine of `builtin` runs on the CPU alone: what a graphics card takes meanwhile is none of it.
+    let fits = |i: &Instrument<'_>| backend != "builtin" || i.measures != Measures::Gpu;
+    let fitting: Vec<usize> = (0..instruments.len()).filter(|&index| fits(&instruments[index])).collect();
+    let Some(&best) = fitting.first() else { return Err("the device has no energy instrument that was read".into()) };
+    let is_whole = |index: &usize| instruments[*index].measures == Measures::Board;
+    let rivals: Vec<usize> = fitting.iter().copied().filter(|&index| instruments[index].rung == instruments[best].rung).collect();
+    let rivals = match rivals.iter().copied().find(is_whole) {
+        Some(board) => return Ok(board),
+        None => rivals.into_iter().filter(|&index| instruments[index].measures == instruments[best].measures).collect::<Vec<_>>(),
+    };
+    if rivals.len() == 1 {
+        return Ok(best);
+    }
+    let names: Vec<&str> = rivals.iter().flat_map(|&index| &instruments[index].channels).map(Channel::subject).collect();
+    Err(format!("which of {} is the whole, or whether they may be added up, is not known", names.join(", ")))
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use isotherm_wire::probe::{Family, Found, Present};
+
+    /// An instrument as a probe may have found it.
+    pub fn known(source: &str, facts: &[(&str, &str)]) -> Capability {
+        let facts = facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned())).collect();
+        let found = Found::Present(Present { facts, ..Present::default() });
+        let (id, name) = (String::new(), String::new());
+        Capability { id, family: Family::Energy, name, unit: None, source: source.into(), recorded: true, found }
+    }
+
+    /// Columns by metric, subject, source and driver.
+    fn machine(columns: &[(ColumnName, &str, &str, &str)]) -> (Series, Vec<Capability>) {
+        let facts = columns.iter().map(|(_, _, source, driver)| known(source, &[("driver", driver)]));
+        let column = |(column, subject, source, _): &(ColumnName, &str, &str, &str)| Column {
+            metric: column.entry().name.into(),
+            unit: column.entry().unit.symbol().into(),
+            subject: Some((*subject).into()),
+            source: (*source).into(),
+            values: Vec::new(),
+        };
+        (Series { monotonic_ns: Vec::new(), columns: columns.iter().map(column).collect() }, facts.collect())
+    }
+
+    /// Instruments in order, as rung, what they measure and their channels; and the one of record.
+    fn told(columns: &[(ColumnName, &str, &str, &str)], backend: &str) -> (Vec<String>, Result<usize, String>) {
+        let (series, facts) = machine(columns);
+        let instruments = instruments(&series, &facts);
+        let channels = |i: &Instrument<'_>| i.channels.iter().map(Channel::subject).collect::<Vec<_>>().join(" + ");
+        let all = instruments.iter().map(|i| format!("{} {}: {}", i.rung.name(), i.measures.name(), channels(i))).collect();
+        (all, of_record(&instruments, backend))
+    }
+
+    use ColumnName::{Energy, Power, Temperature};
+    const RAPL: &str = "/sys/class/powercap/intel-rapl:0/energy_uj";
+
+    #[test]
+    fn packages_are_added_up_and_nothing_else_of_rapl() {
+        let rapl = |subject| (Energy, subject, RAPL, "intel-rapl");
+        let zones = ["RAPL package-0", "RAPL core", "RAPL uncore", "RAPL package-1", "RAPL psys", "RAPL dram"];
+        let (all, record) = told(&zones.map(rapl), "builtin");
+        assert_eq!((all, record), (vec!["rapl_energy_counter cpu_packages: RAPL package-0 + RAPL package-1".to_owned()], Ok(0)));
+    }
+
+    #[test]
+    fn a_boards_input_is_the_board_and_its_rails_stand_beside_it() {
+        let rail = |subject| (Power, subject, "/sys/class/hwmon/hwmon3/curr1_input", "ina3221");
+        let (all, record) = told(&[rail("ina3221 VDD_CPU_GPU_CV"), rail("ina3221 VDD_IN"), (Temperature, "cpu", "/sys", "")], "command");
+        let expected = ["hwmon_power_samples board: ina3221 VDD_IN", "hwmon_power_samples rail: ina3221 VDD_CPU_GPU_CV"];
+        assert_eq!((all, record), (expected.map(str::to_owned).to_vec(), Ok(0)));
+        let (_, record) = told(&[rail("ina3221 VDD_GPU_SOC"), rail("ina3221 VDD_CPU_CV")], "command");
+        assert_eq!(
+            record.unwrap_err(),
+            "which of ina3221 VDD_GPU_SOC, ina3221 VDD_CPU_CV is the whole, or whether they may be added up, is not known"
+        );
+        assert_eq!(told(&[rail("ina3221 VDD_GPU_SOC")], "command").1, Ok(0));
+    }
+
+    #[test]
+    fn the_ladder_decides_and_an_engine_on_the_cpu_has_nothing_of_a_graphics_card() {
+        let columns = [
+            (Power, "GPU-0", "nvidia-smi:power.draw", ""),
+            (Power, "GPU-0", "nvml:power", ""),
+            (Energy, "RAPL package-0", RAPL, "intel-rapl"),
+            (Energy, "GPU-0", "nvml:total_energy", ""),
+            (Power, "amdgpu PPT", "/sys/class/hwmon/hwmon4/power1_average", "amdgpu"),
+        ];
+        let (all, record) = told(&columns, "command");
+        let rungs: Vec<&str> = all.iter().map(|told| told.split(' ').next().unwrap()).collect();
+        let expected = ["nvml_energy_counter", "rapl_energy_counter", "hwmon_power_samples", "nvml_integrated_samples", "nvidia_smi_instantaneous"];
+        assert_eq!((rungs, record), (expected.to_vec(), Ok(0)));
+        assert_eq!(told(&columns, "builtin").1, Ok(1));
+        let (series, facts) = machine(&columns);
+        let instruments = instruments(&series, &facts);
+        let like: Vec<bool> = instruments.iter().map(|other| instruments[0].is_like(other)).collect();
+        assert_eq!(like, [true, false, false, true, true], "the same GPU by three ways");
+    }
+
+    #[test]
+    fn two_graphics_cards_are_not_one() {
+        let card = |subject| (Energy, subject, "nvml:total_energy", "");
+        let (all, record) = told(&[card("GPU-0"), card("GPU-1")], "command");
+        assert_eq!(all.len(), 2);
+        assert!(record.unwrap_err().starts_with("which of GPU-0, GPU-1 is the whole"));
+    }
+
+    #[test]
+    fn what_holds_the_others_is_not_added_to_them() {
+        let xe = |subject| (Energy, subject, "/sys/class/hwmon/hwmon5/energy1_input", "xe");
+        let socket = |subject| (Energy, subject, "/sys/class/hwmon/hwmon6/energy1_input", "amd_energy");
+        let columns = [xe("xe pkg"), xe("xe card"), socket("amd_energy Ecore000"), socket("amd_energy Esocket0"), socket("amd_energy Esocket1")];
+        let expected = [
+            "hwmon_energy_counter gpu: xe card",
+            "hwmon_energy_counter cpu_packages: amd_energy Esocket0 + amd_energy Esocket1",
+            "hwmon_energy_counter rail: xe pkg",
+        ];
+        assert_eq!(told(&columns, "builtin"), (expected.map(str::to_owned).to_vec(), Ok(1)));
+    }
+
+    #[test]
+    fn a_battery_is_no_instrument_and_the_rails_of_a_power_controller_are_one() {
+        let columns = [
+            (Power, "battery BAT0", "/sys/class/power_supply/BAT0/power_now", ""),
+            (Power, "BAT0 power1", "/sys/class/hwmon/hwmon1/power1_input", "BAT0"),
+        ];
+        assert_eq!(told(&columns, "builtin"), (Vec::new(), Err("the device has no energy instrument that was read".into())));
+        let rail = |subject| (Power, subject, "vcgencmd pmic_read_adc", "");
+        let (all, record) = told(&[rail("VDD_CORE"), rail("DDR_VDD2")], "builtin");
+        assert_eq!((all, record), (vec!["pi_pmic_samples pmic_rails: VDD_CORE + DDR_VDD2".to_owned()], Ok(0)));
+    }
+}

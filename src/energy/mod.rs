@@ -1,0 +1,156 @@
+//! Energy of a run: takes telemetry, the facts of its instruments and the marks of what ran; gives figures with their scope, their checks
+//! and the issues that follow, and metrics. Pure; must not know how anything was read, or what a campaign asked for beyond how much a
+//! broken figure matters.
+
+mod figure;
+mod ladder;
+mod trace;
+
+pub use figure::Timed;
+
+use crate::registry::{Code, MetricId};
+use crate::store::energy::{CheckName, CheckOutcome, CrossCheck, EnergyFigure, Scope};
+use crate::store::issue::{Issue, Severity};
+use crate::store::record::Metric;
+use figure::{LEAST_GATE_NS, Window};
+use indexmap::IndexMap;
+use isotherm_wire::probe::Capability;
+use isotherm_wire::telemetry::{Reading, Series};
+
+/// Two instruments for the same thing that differ by more than this are not both right: a GPU's power and energy are good to 5 % each by
+/// NVML's documentation, and RAPL against a meter at the socket was found within some percent.
+const MOST_DISAGREEMENT: f64 = 0.10;
+
+/// What there is to go by.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    pub backend: &'a str,
+    pub series: &'a Series,
+    /// What is known of the instruments among its columns.
+    pub instruments: &'a [Capability],
+    /// Spawn and exit of the measured invocation, ns.
+    pub invocation: Option<(u64, u64)>,
+    /// Inferences in it, where the backend times them.
+    pub timed: Option<Timed<'a>>,
+}
+
+/// What energy is to a run that is asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// One number beside others that don't depend on it.
+    Beside,
+    /// What the run was made for.
+    OfRecord,
+}
+
+/// One figure per instrument, best first. None without an instrument, or where nothing was invoked.
+#[must_use]
+pub fn figures(evidence: &Evidence<'_>) -> Vec<EnergyFigure> {
+    let Some(invocation) = evidence.invocation else { return Vec::new() };
+    let instruments = ladder::instruments(evidence.series, evidence.instruments);
+    let of_record = ladder::of_record(&instruments, evidence.backend).ok();
+    let window = Window::of(invocation, evidence.timed);
+    let mut figures: Vec<EnergyFigure> =
+        instruments.iter().map(|instrument| figure::figure(instrument, &window, &evidence.series.monotonic_ns)).collect();
+    for (at, instrument) in instruments.iter().enumerate() {
+        figures[at].of_record = of_record == Some(at);
+        let other = (0..instruments.len()).find(|&other| other != at && instrument.is_like(&instruments[other]) && figures[other].joules.is_some());
+        figures[at].cross_check = other.and_then(|other| {
+            let ratio = figures[other].joules? / figures[at].joules?;
+            Some(CrossCheck { instrument: figures[other].instrument, ratio })
+        });
+    }
+    figures
+}
+
+/// What is wrong with the figure of record. Its severity is that of the code where the figure is what the run was made for; else the
+/// run's other numbers stand, and it is a note.
+#[must_use]
+pub fn issues(figures: &[EnergyFigure], weight: Weight) -> Vec<Issue> {
+    let Some(figure) = figures.iter().find(|figure| figure.of_record) else { return Vec::new() };
+    let mut found = Vec::new();
+    for check in &figure.checks {
+        let code = match (check.check, check.outcome) {
+            (_, CheckOutcome::Passed) => continue,
+            (_, CheckOutcome::Inoperative) => Code::CheckInoperative,
+            (CheckName::Frozen, _) => Code::WindowClockFrozen,
+            (CheckName::Envelope, _) => Code::WindowClockExceedsHost,
+            (CheckName::Reference, _) => Code::ReferenceDrift,
+            (CheckName::Observers, _) => Code::WindowObserverMismatch,
+            (CheckName::Plausible, _) => Code::EnergyImplausible,
+            (CheckName::Edges, _) => Code::EdgeError,
+        };
+        found.push((code, check.found.clone()));
+    }
+    if let Some(CrossCheck { instrument, ratio }) = &figure.cross_check
+        && (ratio - 1.0).abs() > MOST_DISAGREEMENT
+    {
+        found.push((Code::InstrumentsDisagree, format!("{} has {ratio:.3} times the energy of {}", instrument.name(), figure.instrument.name())));
+    }
+    let issue = |(code, message): (Code, String)| {
+        let issue = Issue { subject: Some(figure.instrument.name().into()), ..Issue::new(code, message) };
+        let severity = if weight == Weight::OfRecord { issue.severity } else { Severity::Note };
+        Issue { severity, ..issue }
+    };
+    found.into_iter().map(issue).collect()
+}
+
+/// The metrics of the figure of record. Without one they are `null`, and say why.
+#[must_use]
+pub fn metrics(figures: &[EnergyFigure], backend: &str, none: &str) -> IndexMap<String, Metric> {
+    let figure = figures.iter().find(|figure| figure.of_record);
+    let power = match figure {
+        None => Err(none.to_owned()),
+        Some(EnergyFigure { scope: Scope::FreeFormCapture, .. }) => {
+            Err(format!("no window of {} s and more: the whole energy stands in the record", LEAST_GATE_NS / 1_000_000_000))
+        }
+        Some(figure) => figure.mean_w.ok_or_else(|| reason(figure.omitted_reason.as_ref())),
+    };
+    let mut metrics = IndexMap::from([metric(MetricId::Power, power)]);
+    if MetricId::EnergyPerInferenceWindow.entry().backends.contains(&backend) {
+        let energy = match figure {
+            None => Err(none.to_owned()),
+            Some(figure) => figure.per_inference_j.ok_or_else(|| reason(figure.per_inference_omitted_reason.as_ref())),
+        };
+        metrics.extend([metric(MetricId::EnergyPerInferenceWindow, energy)]);
+    }
+    metrics
+}
+
+fn reason(omitted: Option<&String>) -> String {
+    omitted.cloned().unwrap_or_else(|| "no inferences were counted".into())
+}
+
+fn metric(id: MetricId, value: Result<f64, String>) -> (String, Metric) {
+    let entry = id.entry();
+    let metric = Metric {
+        n: u32::from(value.is_ok()),
+        value: value.as_ref().ok().copied(),
+        unit: entry.unit.symbol().into(),
+        better: entry.better,
+        spread: None,
+        definition: entry.definition.into(),
+        omitted_reason: value.err(),
+        samples: Vec::new(),
+        samples_sidecar: None,
+    };
+    (entry.name.into(), metric)
+}
+
+/// Why a run has no figure of record: what stands in the way of choosing one, and which instruments could not be read.
+#[must_use]
+pub fn without(evidence: &Evidence<'_>, before: &[Reading]) -> String {
+    let instruments = ladder::instruments(evidence.series, evidence.instruments);
+    let why = match ladder::of_record(&instruments, evidence.backend) {
+        Ok(_) => return "the run was not measured".into(),
+        Err(why) => why,
+    };
+    let is_instrument = |reading: &&Reading| ladder::METRICS.contains(&reading.metric.as_str());
+    let absent =
+        before.iter().filter(is_instrument).filter_map(|reading| Some(format!("{}: {}", reading.subject.as_deref()?, reading.absent.as_deref()?)));
+    let absent: Vec<String> = absent.collect();
+    if absent.is_empty() { why } else { format!("{why} ({}; `isotherm probe` says what mends that)", absent.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests;
