@@ -17,6 +17,7 @@ mod probe;
 mod processes;
 mod sampler;
 mod serve;
+mod settle;
 mod spool;
 mod sys;
 mod task;

@@ -2,7 +2,7 @@
 
 use super::words::{count, duration, plain};
 use super::{Draft, PlanArgs, complain, draft, exit, print, run};
-use crate::config::model::{Campaign, Order, Power};
+use crate::config::model::{Campaign, Order, Power, Settle};
 use crate::plan::identity::DeviceReport;
 use crate::plan::outlook::{self, Limit, PastRuns, Resolution, Times};
 use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity, power};
@@ -14,7 +14,6 @@ use crate::store::{StoreError, formats};
 use indexmap::IndexMap;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// Points listed one by one; `--json` has them all.
 const MOST_LINES: usize = 60;
@@ -167,13 +166,24 @@ impl View<'_> {
         } else {
             ""
         };
-        let settle = self.all_times().map_or(Duration::ZERO, |times| times.settle);
-        let each: BTreeSet<Duration> = chosen.iter().map(|point| point.settings.settle).collect();
-        let each = each.into_iter().map(duration).collect::<Vec<_>>().join(" or ");
-        text += &format!("\norder: {}{note} · settle: {each} each, {} in all\n", orders.into_iter().collect::<Vec<_>>().join(", "), duration(settle));
+        text += &format!("\norder: {}{note} · settle: {}\n", orders.into_iter().collect::<Vec<_>>().join(", "), self.settle(&chosen));
         text += &self.resolution();
         text += &self.limits(&points);
         text
+    }
+
+    /// The budget of waiting: `10 s each, 4 min in all`, or `within 3 °C, at worst 5 min each (6 h 0 min)`.
+    fn settle(&self, points: &[&Point]) -> String {
+        let times = self.all_times().unwrap_or_default();
+        let mut each: Vec<String> = points.iter().map(|point| settle(point.settings.settle)).collect();
+        each.sort();
+        each.dedup();
+        let in_all = if times.settle == times.settle_at_worst {
+            format!(", {} in all", duration(times.settle))
+        } else {
+            format!(" ({})", duration(times.settle_at_worst))
+        };
+        format!("{}{in_all}", each.join(" or "))
     }
 
     /// What `--refresh` would do, where it can do it.
@@ -247,6 +257,7 @@ impl View<'_> {
             "facts_as_of": self.campaign.devices.keys().map(|id| (id.clone(), json!(self.reports.get(id).map(|report| &report.taken_at)))).collect::<serde_json::Map<_, _>>(),
             "about_s": self.all_times().map(|times| times.total().map(|total| total.as_secs_f64())),
             "settle_s": self.all_times().map(|times| times.settle.as_secs_f64()),
+            "settle_at_worst_s": self.all_times().map(|times| times.settle_at_worst.as_secs_f64()),
             "resolution": outlook::resolution(self.plan, &self.past).map(|found| json!({
                 "difference_pct": found.difference * 100.0,
                 "repetitions": found.repetitions,
@@ -273,6 +284,13 @@ fn runs(jobs: &[PlannedJob]) -> String {
         (timing, 0) => count(timing, "run"),
         (0, power) => count(power, "power run"),
         (timing, power) => format!("{timing} timing + {}", count(power, "power run")),
+    }
+}
+
+fn settle(settle: Settle) -> String {
+    match settle {
+        Settle::Fixed(wait) => format!("{} each", duration(wait)),
+        Settle::Quiet(quiet) => format!("within {} °C, at worst {} each", quiet.temp_within_c, duration(quiet.timeout)),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::words::{count, duration, metric, plain, program, shell_word};
 use crate::report;
-use crate::run::{Event, Finished, Summary};
+use crate::run::{Event, Finished, Settled, Summary};
 use crate::store::record::{Status, Validity};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -84,6 +84,10 @@ impl Progress {
             // Nothing is drawn once the window has begun, so this has to do for it too.
             Event::Phase { phase, .. } if *phase != "collecting" => self.draw(&format!("{phase}, then measuring")),
             Event::Phase { phase, .. } => self.draw(phase),
+            Event::Settling { temperature_c, limit_c, .. } => {
+                let temperatures = temperature_c.zip(*limit_c).map_or_else(String::new, |(now, limit)| format!(" ({now:.1} °C → {limit:.1} °C)"));
+                self.draw(&format!("settling{temperatures}, then measuring"));
+            }
             Event::Finished(finished) => self.finished(finished),
             Event::Superseded { .. } | Event::RecordReadAgain { .. } => {}
             Event::ReadAgain { device, records } => self.talk(&format!("  {device}  {records} read again by the new rules")),
@@ -123,7 +127,7 @@ impl Progress {
         if let Some(started) = self.started.take() {
             self.spent += started.elapsed();
         }
-        let Finished { device, label, kind, repetition, status, reason, message, validity, issues, headline, temperature_c, .. } = finished;
+        let Finished { device, label, kind, repetition, status, reason, message, validity, issues, headline, settle, temperature_c, .. } = finished;
         let mark = match (status, validity) {
             (Status::Ok, Validity::Valid) => '✓',
             (Status::Ok, Validity::Degraded) => '!',
@@ -141,7 +145,8 @@ impl Progress {
         };
         let issues = if issues.is_empty() || *validity == Validity::Invalid { String::new() } else { format!("   [{}]", plain(&issues.join(", "))) };
         let temperature = temperature_c.map_or_else(String::new, |(start, end)| format!("   {start:.1} → {end:.1} °C"));
-        let line = format!("  {device}  {mark} {}  r{repetition}{}   {what}{temperature}{issues}", plain(label), kind.after_label());
+        let settled = settle.as_ref().map_or_else(String::new, |settle| format!("   {}", settled(settle)));
+        let line = format!("  {device}  {mark} {}  r{repetition}{}   {what}{temperature}{settled}{issues}", plain(label), kind.after_label());
         match &self.bar {
             Some(bar) => {
                 bar.suspend(|| super::print(&format!("{line}\n")));
@@ -195,5 +200,15 @@ impl Progress {
         } else if *ok > 0 {
             say!("next: {report}");
         }
+    }
+}
+
+/// `settled 41 s`, `steady 60 s`, `not settled in 180 s`.
+fn settled(settle: &Settled) -> String {
+    let after = duration(Duration::from_secs_f64(settle.after_s));
+    match settle.verdict.as_str() {
+        "settled" => format!("settled {after}"),
+        "settled_steady" => format!("steady {after}"),
+        _ => format!("not settled in {after}"),
     }
 }

@@ -314,8 +314,8 @@ pub struct Settings {
     pub repetitions: u32,
     /// From spawn of the workload to its exit.
     pub timeout: Duration,
-    /// Fixed wait before each run.
-    pub settle: Duration,
+    /// The wait before each run.
+    pub settle: Settle,
     /// What is done to the device before that.
     pub prepare: Preparation,
     /// Telemetry rate, Hz; more than 0, at most 100.
@@ -333,6 +333,58 @@ pub struct Settings {
     pub cooldown: Duration,
     /// Which points a failed one makes needless.
     pub dominance: Option<Dominance>,
+}
+
+/// The wait before a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Settle {
+    /// That long.
+    Fixed(Duration),
+    /// Until the device is as quiet as it was at first contact.
+    Quiet(Quiet),
+}
+
+/// A wait with evidence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quiet {
+    pub min: Duration,
+    /// At least `min`.
+    pub timeout: Duration,
+    /// Above the reference, at most; °C.
+    pub temp_within_c: f64,
+    pub on_timeout: OnTimeout,
+}
+
+/// What becomes of a run whose device did not settle in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    Flag,
+    Fail,
+    Skip,
+}
+
+impl Settle {
+    #[must_use]
+    pub fn shortest(self) -> Duration {
+        match self {
+            Settle::Fixed(wait) => wait,
+            Settle::Quiet(quiet) => quiet.min,
+        }
+    }
+
+    #[must_use]
+    pub fn longest(self) -> Duration {
+        match self {
+            Settle::Fixed(wait) => wait,
+            Settle::Quiet(quiet) => quiet.timeout,
+        }
+    }
+}
+
+impl Quiet {
+    /// Built-in values of a map that says nothing.
+    pub const BUILTIN: Quiet =
+        Quiet { min: Duration::from_secs(10), timeout: Duration::from_secs(180), temp_within_c: 3.0, on_timeout: OnTimeout::Flag };
 }
 
 /// Steps before the settle, in the order in which they are done.
@@ -412,7 +464,7 @@ impl Settings {
         Settings {
             repetitions: 4,
             timeout: Duration::from_secs(3600),
-            settle: Duration::from_secs(10),
+            settle: Settle::Fixed(Duration::from_secs(10)),
             prepare: Preparation::default(),
             sample_hz: 10.0,
             power: Power::Off,

@@ -2,9 +2,9 @@
 
 use super::{
     diagnose::Diagnostics,
-    fields::{Fields, Slot, not_yet},
-    model::{Dominance, FatalReason, Frequency, MOST_REPETITIONS, Order, Power, Preparation, Settings, When},
-    shape, vocabulary,
+    fields::{Fields, Slot},
+    model::{Dominance, FatalReason, Frequency, MOST_REPETITIONS, OnTimeout, Order, Power, Preparation, Quiet, Settings, Settle, When},
+    vocabulary,
     yaml::Kind,
 };
 
@@ -33,15 +33,8 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
             "prepare" => {
                 let Some(inner) = slot.fields(&vocabulary::PREPARE, "prepare: { settle: 10s }", out) else { continue };
                 prepare(&mut settings.prepare, &inner, out);
-                if let Some(settle) = inner.get("settle") {
-                    if matches!(settle.node.kind, Kind::Map(_)) {
-                        not_yet(settle.key, "`prepare.settle` as a map", "write a fixed wait: `settle: 10s`", out);
-                        if let Some(key) = vocabulary::PREPARE.key("settle") {
-                            shape::check(settle, &key.shape, out);
-                        }
-                    } else {
-                        set(&mut settings.settle, settle.duration(out));
-                    }
+                if let Some(slot) = inner.get("settle") {
+                    set(&mut settings.settle, settle(slot, out));
                 }
             }
             "measure" => {
@@ -104,6 +97,33 @@ fn prepare(settings: &mut Preparation, fields: &Fields<'_>, out: &mut Diagnostic
     }
 }
 
+/// A duration, or a map whose keys have values of their own.
+fn settle(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Settle> {
+    if !matches!(slot.node.kind, Kind::Map(_)) {
+        return slot.duration(out).map(Settle::Fixed);
+    }
+    let fields = slot.fields(&vocabulary::SETTLE, "settle: { temp_within: 3C, timeout: 3m }", out)?;
+    let mut quiet = Quiet::BUILTIN;
+    let durations = [("min", &mut quiet.min), ("timeout", &mut quiet.timeout)];
+    durations.into_iter().for_each(|(key, duration)| set(duration, fields.get(key).and_then(|slot| slot.duration(out))));
+    if let Some(slot) = fields.get("temp_within") {
+        set(&mut quiet.temp_within_c, slot.temperature(out));
+        if quiet.temp_within_c < 0.0 {
+            slot.refuse("`temp_within` is below zero".into(), "write how far above its reference a temperature may be, like `temp_within: 3C`", out);
+        }
+    }
+    if let Some(slot) = fields.get("on_timeout") {
+        let words = [("flag", OnTimeout::Flag), ("fail", OnTimeout::Fail), ("skip", OnTimeout::Skip)];
+        set(&mut quiet.on_timeout, slot.choice(&words, &[], out));
+    }
+    if quiet.min > quiet.timeout {
+        let slot = fields.get("timeout").or_else(|| fields.get("min")).unwrap_or(slot);
+        let [min, timeout] = [quiet.min, quiet.timeout].map(humantime::format_duration);
+        slot.refuse(format!("the longest wait ({timeout}) is shorter than the shortest ({min})"), "raise `timeout`, or lower `min`", out);
+    }
+    Some(Settle::Quiet(quiet))
+}
+
 fn dominance(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Dominance> {
     let fields = slot.fields(&vocabulary::DOMINANCE, "dominance: { axis: depth, on: oom }", out)?;
     let hint = "write it like `dominance: { axis: depth, on: [oom, timeout] }`";
@@ -119,7 +139,7 @@ mod tests {
     use super::*;
     use crate::config::{
         units,
-        vocabulary::{DEFAULTS, MEASURE, PREPARE},
+        vocabulary::{DEFAULTS, MEASURE, PREPARE, SETTLE},
     };
 
     #[test]
@@ -130,7 +150,11 @@ mod tests {
         let duration = |text: &str| units::duration(text).expect("a duration");
         assert_eq!(default("repetitions"), builtin.repetitions.to_string());
         assert_eq!(duration(default("timeout")), builtin.timeout);
-        assert_eq!(duration(PREPARE.key("settle").expect("a key").default), builtin.settle);
+        assert_eq!(Settle::Fixed(duration(PREPARE.key("settle").expect("a key").default)), builtin.settle);
+        let settle = |key: &str| SETTLE.key(key).expect("a key").default;
+        assert_eq!((duration(settle("min")), duration(settle("timeout"))), (Quiet::BUILTIN.min, Quiet::BUILTIN.timeout));
+        assert_eq!(units::temperature(settle("temp_within")), Ok(Quiet::BUILTIN.temp_within_c));
+        assert_eq!((settle("on_timeout"), Quiet::BUILTIN.on_timeout), ("flag", OnTimeout::Flag));
         assert_eq!(MEASURE.key("sample_hz").expect("a key").default, builtin.sample_hz.to_string());
         assert_eq!((MEASURE.key("power").expect("a key").default, builtin.power), ("off", Power::Off));
         assert_eq!((default("order"), builtin.order), ("interleaved", Order::Interleaved));

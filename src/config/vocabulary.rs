@@ -47,7 +47,8 @@ static PER_MODEL: [Word; 3] = [
     word("off", "never"),
 ];
 static FREQUENCIES: [Word; 2] = [word("max", "the highest that the hardware has"), word("min", "the lowest")];
-static ON_TIMEOUT: [Word; 3] = [word("flag", ""), word("fail", ""), word("skip", "")];
+static ON_TIMEOUT: [Word; 3] =
+    [word("flag", "the run is made and has an issue"), word("fail", "it is not made, and failed"), word("skip", "it is not made, and skipped")];
 static WINDOW_MODES: [Word; 2] = [word("auto", ""), word("fixed", "")];
 static DOMINANCE_ON: [Word; 3] = [word("oom", ""), word("memory_thrash", ""), word("timeout", "")];
 static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
@@ -344,7 +345,7 @@ pub static PREPARE: Level = level(
     "`prepare`",
     "prepare.",
     &[
-        key("settle", Shape::DurationOr(&SETTLE), "Fixed wait before each run; as a map: until the device is back in its baseline state")
+        key("settle", Shape::DurationOr(&SETTLE), "Fixed wait before each run; as a map: until the device is as quiet as it was at first contact")
             .default("10s"),
         key("reset_swap", Shape::Choice(&PER_MODEL), "Swap areas that are in use off and on again, where memory allows it").default("off"),
         key("drop_caches", Shape::Choice(&PER_MODEL), "`sync`, then empty the page cache").default("off"),
@@ -353,7 +354,7 @@ pub static PREPARE: Level = level(
     ],
 );
 
-static SETTLE: Level = level(
+pub static SETTLE: Level = level(
     "prepare.settle",
     "`settle`",
     "settle.",
@@ -361,7 +362,7 @@ static SETTLE: Level = level(
         key("min", Shape::Duration, "Shortest wait").default("10s"),
         key("timeout", Shape::Duration, "Longest wait").default("3m"),
         key("on_timeout", Shape::Choice(&ON_TIMEOUT), "What then").default("flag"),
-        key("temp_within", Shape::Temperature, "Above the baseline, at most"),
+        key("temp_within", Shape::Temperature, "Above its reference, at most; a temperature that stays steady above that will do, too").default("3C"),
     ],
 );
 

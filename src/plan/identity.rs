@@ -6,7 +6,7 @@
 use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
 use super::power::Runs;
-use crate::config::model::{AxisValue, Model, Preparation, Settings};
+use crate::config::model::{AxisValue, Model, Preparation, Quiet, Settings, Settle};
 use crate::digest::sha256_hex;
 use crate::store::formats;
 use crate::store::record::Identity;
@@ -60,7 +60,11 @@ pub fn spec(point: &Point) -> Value {
     // The kinds of run that `power` asks for are beside it in the job; that a timing run reads instruments is a fact.
     let Settings { repetitions: _, timeout: _, order: _, settle, prepare, sample_hz, power: _, warmup, rounds, iterations, cooldown, dominance: _ } =
         settings.as_ref();
-    put("settle_ms", json!(settle.as_millis() as u64));
+    put("settle_ms", json!(settle.shortest().as_millis() as u64));
+    // How long a device may take to settle is mutable, and so is what happens if it takes longer.
+    if let Settle::Quiet(Quiet { min: _, timeout: _, temp_within_c, on_timeout: _ }) = settle {
+        put("settle", json!({ "temp_within_c": temp_within_c }));
+    }
     // Asked for or not at all: what a point had before there were steps stays its identity.
     if *prepare != Preparation::default() {
         put("prepare", json!(prepare));

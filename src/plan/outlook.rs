@@ -55,8 +55,10 @@ pub fn past(plan: &Plan, scan: &Scan) -> Vec<PastRuns> {
 /// Time of a part of a night.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Times {
-    /// Settle of all jobs.
+    /// Settle of all jobs, the shortest that is possible.
     pub settle: Duration,
+    /// The longest.
+    pub settle_at_worst: Duration,
     /// The rest; `None` = nothing like it has run yet.
     pub work: Option<Duration>,
 }
@@ -82,10 +84,11 @@ pub fn times<'a>(plan: &Plan, jobs: impl Iterator<Item = &'a PlannedJob>, past: 
     let typical: BTreeMap<_, f64> = alike.iter().filter_map(|(like, times)| Some((*like, stats::median(times)?))).collect();
     let own: Vec<BTreeMap<Kind, f64>> =
         past.iter().map(|runs| runs.iter().filter_map(|(kind, past)| Some((*kind, stats::median(&past.took_ms)?))).collect()).collect();
-    let mut times = Times { settle: Duration::ZERO, work: Some(Duration::ZERO) };
+    let mut times = Times { work: Some(Duration::ZERO), ..Times::default() };
     for job in jobs {
         let point = &plan.points[job.slot.point];
-        times.settle += point.settings.settle;
+        times.settle += point.settings.settle.shortest();
+        times.settle_at_worst += point.settings.settle.longest();
         let of = |kind: Kind| {
             let typical = || typical.get(&(point.ids.device.as_str(), point.ids.backend.as_str(), kind));
             own[job.slot.point].get(&kind).or_else(typical).copied()
@@ -195,7 +198,7 @@ matrix:
         let known = [past(&[1000.0, 3000.0], &[], &[]), past(&[4000.0], &[], &[]), PastRuns::new()];
         let times = times(&plan(), jobs.iter(), &known);
         // Own medians 2 s and 4 s, and the median of 1, 3 and 4 s for the third; 2 s settle each.
-        assert_eq!(times, Times { settle: Duration::from_secs(6), work: Some(Duration::from_secs(9)) });
+        assert_eq!(times, Times { settle: Duration::from_secs(6), settle_at_worst: Duration::from_secs(6), work: Some(Duration::from_secs(9)) });
         assert_eq!(times.total(), Some(Duration::from_secs(15)));
         let unknown = super::times(&plan(), jobs.iter(), &[PastRuns::new(), PastRuns::new(), PastRuns::new()]);
         assert_eq!((unknown.work, unknown.total()), (None, None));

@@ -231,6 +231,28 @@ isotherm_wire::table! {
             headline: Headline::Untouched,
             hint: "leave the step out for this device; `isotherm probe` says what it can do",
         }
+        SettleTimeout {
+            code: "settle_timeout",
+            words: "settle_timeout",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The device was not as quiet as it should have been when the run began",
+            when: "`prepare.settle` with `on_timeout: flag`: until `timeout` the criteria were not met for three seconds on end. `settle` has each \
+                   of them with its last value",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "the message says what it was; end what else runs, cool the device, raise `timeout` or `temp_within`",
+        }
+        ReferenceRaised {
+            code: "reference_raised",
+            words: "reference_raised",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "The device does not come back to the temperature that it had at first; from now on a warmer one counts as being at rest",
+            when: "Three waits in a row ended with a time-out at which the headline sensor was above its reference by more than `temp_within`. The \
+                   coolest of the three ends is the new reference",
+            headline: Headline::Untouched,
+            hint: "look at what warms it: the room, its fan, what else runs; `settle.reference` of later records has the new value",
+        }
         LeftProcesses {
             code: "left_processes",
             words: "left_processes",

@@ -51,8 +51,8 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
         ),
         Reason::ThermalStop => not_yet("Stopped at the temperature limit that the campaign sets", "cool the device, or raise the limit"),
         Reason::Precondition => given(
-            "Nothing was started: a file of the run had changed, CPUs of `cpus` are not there or not allowed, or the model has more than 95 % of the available memory",
-            "the message says which: leave the files alone during a campaign, choose other CPUs, free memory or use `isotherm run --force`",
+            "Nothing was started: a file of the run had changed, CPUs of `cpus` are not there or not allowed, the model has more than 95 % of the available memory, or the device did not settle in time and `on_timeout` is `fail` or `skip`",
+            "the message says which: leave the files alone during a campaign, choose other CPUs, free memory or use `isotherm run --force`, cool the device",
         ),
         Reason::CapabilityAbsent => not_yet("The device lacks what the point needs", "leave the point out for this device, or give it what is named"),
         Reason::ModelMissing => given(

@@ -2,7 +2,7 @@
 
 use super::manifest::Manifest;
 use super::paths::Roots;
-use super::{context, energy, load};
+use super::{context, energy, load, settle};
 use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
@@ -11,12 +11,13 @@ use crate::registry::Code;
 use crate::store;
 use crate::store::record::{
     BackendBlock, Context, DeviceBlock, DuringSummary, Ids, Issue, ModelBlock, Producer, RanFile, RanRole, Raw, RawInvocation, RawStream, Read,
-    Reason, Record, SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload, is_run_id,
+    Reason, Record, SCHEMA_VERSION, Samples, Severity, Status, Time, Validity, Workload, is_run_id,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::format::Unread;
 use isotherm_wire::inspect::{FileFact, Machine};
 use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, PrepareStep, RESULT, RunResult, StepOutcome};
+use isotherm_wire::settle::OnTimeout;
 use isotherm_wire::telemetry::Series;
 use serde_json::Value;
 use sha2::Sha256;
@@ -49,12 +50,17 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     issues.extend(issues_of(&result));
     issues.extend(context::issues(&result));
     issues.extend(load::issues(&result));
+    issues.extend(settle::issues(&result));
     let energy = energy::of_run(&result, &manifest, reading.iterations.as_ref());
     issues.extend(energy.issues);
     if failure.is_none() {
         energy::add(&mut reading.metrics, energy.metrics);
     }
-    let status = if failure.is_some() { Status::Failed } else { Status::Ok };
+    let status = match failure {
+        None => Status::Ok,
+        Some(_) if is_to_be_skipped(&result) => Status::Skipped,
+        Some(_) => Status::Failed,
+    };
     let validity = validity(status, &issues);
     let (reason, message) = failure.unzip();
 
@@ -65,7 +71,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let time = time(&result, &reading);
     let mut machine = result.machine.clone();
     machine.hostname = pseudonym(salt, &machine.hostname);
-    let reached = result.times.settle_end_ns.is_some();
+    let settle = settle::block(&result, &manifest);
     let state = context::state(&result);
     let during = during(&result.samples, result.times.spawn_ns, result.times.exit_ns);
     let headline = context::headline(&result, &during);
@@ -105,7 +111,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         backend: BackendBlock { name: manifest.point.backend, version: reading.version, executed: Some(executed), files },
         workload: Workload { model, inputs: reading.inputs, outputs: reading.outputs, output_digest: reading.output_digest },
         prepare: result.prepare.into_iter().map(prepared).collect(),
-        settle: Settle { requested_ms: manifest.settle_ms, verdict: if reached { "fixed_wait" } else { "not_reached" }.into() },
+        settle,
         context: Context {
             state,
             headline,
@@ -193,9 +199,15 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
         }
         Outcome::InputChanged => (Reason::Precondition, format!("a file changed before the run: {}", result.changed_inputs.join("; "))),
         Outcome::Unmet { message } => (Reason::Precondition, message.clone()),
+        Outcome::Unsettled => (Reason::Precondition, result.settle.as_ref().map_or_else(|| "the device did not settle".into(), settle::said)),
         Outcome::AgentError { message } => (Reason::Internal, message.clone()),
     };
     (Some(failure), Reading::default())
+}
+
+/// Not made because its device did not settle, and that is what the campaign wants then.
+fn is_to_be_skipped(result: &RunResult) -> bool {
+    result.outcome == Outcome::Unsettled && result.settle.as_ref().is_some_and(|evidence| evidence.rule.on_timeout == OnTimeout::Skip)
 }
 
 /// The exit code of a workload that ended by itself, and not by a signal.
@@ -265,7 +277,7 @@ fn wait_status(outcome: &Outcome) -> Option<i32> {
         | Outcome::Thrashed { wait_status }
         | Outcome::Cancelled { wait_status }
         | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
-        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::Unmet { .. } | Outcome::AgentError { .. } => None,
+        Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::Unmet { .. } | Outcome::Unsettled | Outcome::AgentError { .. } => None,
     }
 }
 

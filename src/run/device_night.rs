@@ -1,6 +1,6 @@
 //! The part of a night on one device: its jobs in order, every result sealed in the store before the next.
 
-use super::event::{Event, Finished};
+use super::event::{Event, Finished, Settled};
 use super::manifest::{self, Manifest};
 use super::night::Night;
 use super::reparse::{self, ReadAnew, Reparsed, Target};
@@ -469,7 +469,8 @@ enum Lost {
 /// The time that a run of an earlier controller was given, at most.
 fn longest(manifest: &Manifest) -> Duration {
     let requested = |name: &str| manifest.requested.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    Duration::from_millis(requested("timeout_ms").saturating_mul(requested("warmup").saturating_add(1)).saturating_add(manifest.settle_ms))
+    let settle_ms = manifest.settle.map_or(manifest.settle_ms, |rule| rule.timeout_ms);
+    Duration::from_millis(requested("timeout_ms").saturating_mul(requested("warmup").saturating_add(1)).saturating_add(settle_ms))
 }
 
 fn finished(record: &Record, label: String, path: String) -> Event {
@@ -489,7 +490,13 @@ fn finished(record: &Record, label: String, path: String) -> Event {
         validity: record.validity,
         issues: record.issues.iter().map(|i| i.code.to_string()).collect(),
         headline,
+        settle: settled(record),
         temperature_c: record.context.headline.as_ref().and_then(|headline| headline.start_c.zip(headline.end_c)),
         path,
     }))
+}
+
+fn settled(record: &Record) -> Option<Settled> {
+    let after_s = record.time.settle_ms? / 1000.0;
+    record.settle.trace.as_ref().map(|_| Settled { verdict: record.settle.verdict.clone(), after_s })
 }

@@ -79,6 +79,12 @@ pub enum Event {
         run_id: String,
         phase: &'static str,
     },
+    /// It settles: the headline sensor, and what that has to come down to. Once a second, and not in the journal.
+    Settling {
+        run_id: String,
+        temperature_c: Option<f64>,
+        limit_c: Option<f64>,
+    },
     Finished(Box<Finished>),
     /// A record moved to `superseded/`, because there is a new one.
     Superseded {
@@ -138,11 +144,22 @@ pub struct Finished {
     pub issues: Vec<String>,
     /// The first metric by name; of a power run its mean power.
     pub headline: Option<(String, Metric)>,
+    /// How its device settled; not for a fixed wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settle: Option<Settled>,
     /// Headline sensor before and after the run, °C.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<(f64, f64)>,
     /// Relative to the results directory.
     pub path: String,
+}
+
+/// How a wait with evidence ended.
+#[derive(Debug, Clone, Serialize)]
+pub struct Settled {
+    /// As in the record.
+    pub verdict: String,
+    pub after_s: f64,
 }
 
 /// How it stands at the end.

@@ -1,7 +1,7 @@
 //! The manifest: what a controller sends with a task, so that any controller can make the record from the spooled result alone.
 
 use crate::backend::{self, ParseSpec};
-use crate::config::model::{Frequency, Preparation, Secret, When};
+use crate::config::model::{Frequency, OnTimeout, Preparation, Quiet, Secret, Settle, When};
 use crate::config::safe_name;
 use crate::plan::files::{self, Answers};
 use crate::plan::power::Runs;
@@ -10,6 +10,7 @@ use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
 use indexmap::IndexMap;
 use isotherm_wire::format::Format;
 use isotherm_wire::session::RunState;
+use isotherm_wire::settle::{self, Rule};
 use isotherm_wire::task::{self, Instruments, Prepare, RunSpec, Task, WatchedFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -44,7 +45,11 @@ pub struct Manifest {
     pub requested: IndexMap<String, Value>,
     pub model: Option<ModelBlock>,
     pub files: Vec<RanFile>,
+    /// Fixed wait, or the shortest one.
     pub settle_ms: u64,
+    /// Until when it is waited instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle: Option<Rule>,
     /// Directory that relative paths of the campaign start at on the device.
     pub base: String,
     /// Energy instruments are read in this run, where there are any.
@@ -118,7 +123,8 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         requested: backend::requested(point, job.slot.kind),
         model,
         files: files::ran(point, answers),
-        settle_ms: point.settings.settle.as_millis() as u64,
+        settle_ms: point.settings.settle.shortest().as_millis() as u64,
+        settle: rule(point.settings.settle),
         base: point.base.to_string(),
         instruments: runs.read_instruments(job.slot.kind),
     })
@@ -141,6 +147,7 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
         prepare: steps(&point.settings.prepare),
         model: manifest.model.as_ref().map(|model| model.sha256.clone().unwrap_or_else(|| model.path.clone())),
         settle_ms: manifest.settle_ms,
+        settle: manifest.settle,
         timeout_ms: point.settings.timeout.as_millis() as u64,
         grace_ms: GRACE_MS,
         sample_hz: point.settings.sample_hz,
@@ -156,6 +163,16 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
         cwd: point.base.to_string(),
         watched,
     }
+}
+
+fn rule(settle: Settle) -> Option<Rule> {
+    let Settle::Quiet(Quiet { min, timeout, temp_within_c, on_timeout }) = settle else { return None };
+    let on_timeout = match on_timeout {
+        OnTimeout::Flag => settle::OnTimeout::Flag,
+        OnTimeout::Fail => settle::OnTimeout::Fail,
+        OnTimeout::Skip => settle::OnTimeout::Skip,
+    };
+    Some(Rule { min_ms: min.as_millis() as u64, timeout_ms: timeout.as_millis() as u64, temp_within_c, on_timeout })
 }
 
 /// Always in this order: each leaves what the next one starts from.
@@ -188,5 +205,6 @@ pub fn deadline_ms(spec: &RunSpec) -> u64 {
         Task::Infer(_) => 1,
     };
     let prepare_ms: u64 = spec.prepare.iter().map(Prepare::most_ms).sum();
-    prepare_ms + spec.settle_ms + (spec.timeout_ms + spec.grace_ms + 10_000) * invocations + 30_000
+    let settle_ms = spec.settle.map_or(spec.settle_ms, |rule| rule.timeout_ms);
+    prepare_ms + settle_ms + (spec.timeout_ms + spec.grace_ms + 10_000) * invocations + 30_000
 }

@@ -15,11 +15,12 @@ mod reparse;
 mod reread;
 mod restore;
 pub mod selection;
+mod settle;
 pub mod signals;
 mod watch;
 
 pub use collect::{CollectError, Collected, Stored, cancel, collect};
-pub use event::{Event, Finished, Summary};
+pub use event::{Event, Finished, Settled, Summary};
 pub use filter::{Filter, FilterError};
 pub use night::{controller, run, stored_reports};
 pub use reparse::{ReadAnew, ReparseError, Reparsed, reparse};

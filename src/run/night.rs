@@ -160,7 +160,7 @@ pub(super) struct Night<'a> {
 impl<'a> Night<'a> {
     /// Journal and observer hear it; what the journal can't take stops the night at the next step.
     pub(super) fn emit(&mut self, event: Event) {
-        if !matches!(event, Event::Phase { .. })
+        if !matches!(event, Event::Phase { .. } | Event::Settling { .. })
             && let Err(e) = self.results.still_there().and_then(|()| self.journal.append(&event))
         {
             self.fatal.get_or_insert(e);

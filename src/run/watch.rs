@@ -60,6 +60,10 @@ impl DeviceNight<'_, '_> {
                 Some(Happening::Event(AgentEvent::Phase { run_id: of, phase })) if of == run_id && phase != Phase::Measure => {
                     self.night.emit(Event::Phase { run_id: of, phase: phase_name(phase) });
                 }
+                Some(Happening::Event(AgentEvent::Settling { run_id: of, temperature_mc, limit_mc })) if of == run_id => {
+                    let celsius = |mc: Option<i64>| mc.map(|mc| mc as f64 / 1e3);
+                    self.night.emit(Event::Settling { run_id: of, temperature_c: celsius(temperature_mc), limit_c: celsius(limit_mc) });
+                }
                 Some(Happening::Event(AgentEvent::Sealed { run_id: of, bytes, sha256 })) if of == run_id => {
                     return Ok(Ended::Sealed { bytes, sha256 });
                 }

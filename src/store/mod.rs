@@ -15,6 +15,7 @@ pub mod record;
 pub mod results;
 pub mod rewrite;
 pub mod seal;
+pub mod settle;
 pub mod sidecar;
 pub mod write;
 

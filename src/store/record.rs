@@ -5,6 +5,7 @@ pub use super::issue::{Issue, Severity};
 pub use super::load::{Competing, CompetingProcess, PreRun};
 pub use super::outcome::{Kind, Reason, Status, Validity};
 pub use super::provenance::{ExportNote, Exported, ParseSpec, Read, ReadAgain, Replaced};
+pub use super::settle::Settle;
 
 use super::formats;
 use crate::config::model::{AxisValue, Better};
@@ -300,16 +301,6 @@ pub struct PrepareStep {
     pub after: Option<Value>,
     /// How long it took.
     pub duration_ms: f64,
-}
-
-/// The wait before the run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Settle {
-    /// The fixed wait asked for.
-    pub requested_ms: u64,
-    /// `fixed_wait`, or `not_reached`.
-    pub verdict: String,
 }
 
 /// The machine before, during and after.

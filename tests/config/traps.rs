@@ -364,7 +364,7 @@ matrix:
     assert_eq!(plan.points.len(), 1 + 2);
     let first = &plan.points[0];
     assert_eq!((argv(&plan, 0).join(" "), format!("{:?}", first.env)), ("x -v".into(), "{\"B\": \"x\"}".into()));
-    assert_eq!((first.settings.settle.as_secs(), first.settings.sample_hz, first.cpus.clone()), (10, 5.0, None));
+    assert_eq!((first.settings.settle.shortest().as_secs(), first.settings.sample_hz, first.cpus.clone()), (10, 5.0, None));
     assert_eq!((argv(&plan, 2).join(" "), plan.points[2].cpus.clone()), ("y -n 4 -v 2".into(), Some(vec![2])));
     assert!(plan.points[2].env.is_empty());
 }

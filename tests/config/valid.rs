@@ -4,7 +4,8 @@ use indexmap::IndexMap;
 use isotherm::config::{
     self,
     model::{
-        Axis, AxisValue, Backend, Better, Campaign, Command, Local, MetricRule, Order, Pick, Settings, Take, TemplatePart, TextSource, Transport,
+        Axis, AxisValue, Backend, Better, Campaign, Command, Local, MetricRule, Order, Pick, Settings, Settle, Take, TemplatePart, TextSource,
+        Transport,
     },
 };
 use std::{path::Path, time::Duration};
@@ -107,7 +108,7 @@ fn a_full_file_is_understood() {
     let expected = Settings {
         repetitions: 4,
         timeout: Duration::from_secs(5400),
-        settle: Duration::from_secs(20),
+        settle: Settle::Fixed(Duration::from_secs(20)),
         sample_hz: 2.5,
         order: Order::Sequential,
         rounds: 3,

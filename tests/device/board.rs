@@ -11,6 +11,13 @@ use std::process::{Child, Stdio};
 /// Says that it runs, then waits for the end.
 const WORKLOAD: &str = "#!/bin/sh\necho >> started\nwhile [ ! -e end ]; do sleep 0.01; done\n";
 
+/// What lies over what, as far as it is there.
+const MOUNTS: &str = r#"
+mount -t overlay ovl -o lowerdir="$0/sys":/sys /sys 2> /dev/null || exit 77
+[ ! -e "$0/stat" ] || mount --bind "$0/stat" /proc/stat || exit 77
+exec "$@"
+"#;
+
 pub struct Board {
     pub lab: Lab,
 }
@@ -38,10 +45,9 @@ matrix:
         Some(board)
     }
 
-    fn inside(&self, args: &[&str]) -> std::process::Command {
-        let script = "mount -t overlay ovl -o lowerdir=\"$0\":/sys /sys 2> /dev/null || exit 77; exec \"$@\"";
-        let sys = self.lab.path("sys").display().to_string();
-        self.lab.isotherm_inside(&["unshare", "--mount", "sh", "-c", script, &sys], args)
+    /// `isotherm ARGS` on the board, not started yet.
+    pub fn inside(&self, args: &[&str]) -> std::process::Command {
+        self.lab.isotherm_inside(&["unshare", "--mount", "sh", "-c", MOUNTS, &self.lab.path("").display().to_string()], args)
     }
 
     pub fn start(&self, args: &[&str]) -> Child {

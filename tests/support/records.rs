@@ -83,7 +83,7 @@ pub fn run(point: &PointIds, repetition: u32) -> Run {
         backend: BackendBlock { name: point.backend.clone(), version: None, executed: None, files: Vec::new() },
         workload: Workload::default(),
         prepare: Vec::new(),
-        settle: Settle { requested_ms: 0, verdict: "fixed_wait".into() },
+        settle: Settle { verdict: "fixed_wait".into(), ..Settle::default() },
         context: Context::default(),
         metrics: Default::default(),
         iterations: None,

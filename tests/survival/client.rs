@@ -71,6 +71,7 @@ pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
         needs_bytes: None,
         task: Task::Process(ProcessTask { argv, warmup: 0, collect: Vec::new() }),
         settle_ms: 0,
+        settle: None,
         timeout_ms: u64::MAX,
         grace_ms: 1000,
         sample_hz: 10.0,

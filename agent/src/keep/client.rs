@@ -214,7 +214,8 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
 }
 
 fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
-    // The quiet reading first: hashing files warms the machine.
+    // The quiet readings first: hashing files warms the machine.
+    keeper.settling();
     let snapshot = keeper.snapshot(&mut sampler::Sources::open(Path::new("/")));
     let mut hashes = keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner);
     let files = request.files.iter().map(|query| (query.key.clone(), hashes.answer(query))).collect();

@@ -7,10 +7,11 @@ use crate::inspect::files::Stat;
 use crate::load::{Census, Lookout};
 use crate::sampler::{Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
-use crate::{dirs, inspect, prepare, sys};
-use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, RunResult, Times, WarmupInvocation};
+use crate::{dirs, inspect, prepare, settle, sys};
+use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, PrepareStep, RunResult, StepOutcome, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
-use isotherm_wire::task::{Instruments, RunSpec, Secrets, Task, WatchedFile};
+use isotherm_wire::settle::{OnTimeout, Rule, Verdict};
+use isotherm_wire::task::{Instruments, RunSpec, Secrets, Step, Task, WatchedFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
@@ -198,10 +199,44 @@ impl<'a> Run<'a> {
         Path::new(&self.result.executed.cwd).join(path)
     }
 
-    /// A fixed wait that a cancel ends.
+    /// Wait before the run; a cancel ends it.
     fn settle(&mut self) -> Result<(), Outcome> {
         self.keeper.enter(&self.start.run_id, Phase::Settle);
         self.result.times.settle_start_ns = Some(sys::monotonic_ns());
+        let ended = match self.spec.settle {
+            Some(rule) => self.wait_until_settled(rule),
+            None => self.wait_for_settle_ms(),
+        };
+        if !matches!(ended, Err(Outcome::Cancelled { .. })) {
+            self.result.times.settle_end_ns = Some(sys::monotonic_ns());
+        }
+        ended
+    }
+
+    fn wait_until_settled(&mut self, rule: Rule) -> Result<(), Outcome> {
+        let (keeper, run_id) = (self.keeper, &self.start.run_id);
+        let mut sources = Sources::open(Path::new("/"));
+        let is_set = |step: &PrepareStep| step.step == Step::Frequency && matches!(step.outcome, StepOutcome::Done | StepOutcome::Skipped);
+        let wait = settle::Wait {
+            session: &mut keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+            snapshot: &mut || keeper.snapshot(&mut sources),
+            limits_are_set: self.result.prepare.iter().any(is_set),
+            cancelled: self.cancelled.as_raw_fd(),
+            told: &mut |celsius, limit| {
+                let mc = |celsius: f64| (celsius * 1e3).round() as i64;
+                let (temperature_mc, limit_mc) = (celsius.map(mc), limit.map(mc));
+                keeper.tell(run_id, Event::Settling { run_id: run_id.clone(), temperature_mc, limit_mc });
+            },
+        };
+        let evidence = self.result.settle.insert(settle::wait(wait, rule));
+        match evidence.verdict {
+            None => Err(Outcome::Cancelled { wait_status: None }),
+            Some(Verdict::TimedOut) if rule.on_timeout != OnTimeout::Flag => Err(Outcome::Unsettled),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn wait_for_settle_ms(&self) -> Result<(), Outcome> {
         let until = sys::boottime_ns() + sys::limit_ns(self.spec.settle_ms);
         loop {
             let left = until.saturating_sub(sys::boottime_ns());
@@ -209,7 +244,6 @@ impl<'a> Run<'a> {
                 return Err(Outcome::Cancelled { wait_status: None });
             }
             if left == 0 {
-                self.result.times.settle_end_ns = Some(sys::monotonic_ns());
                 return Ok(());
             }
         }

@@ -12,7 +12,7 @@ use crate::inspect::files::{self, HashCache};
 use crate::prepare::Preparation;
 use crate::sampler::{Sensors, Sources};
 use crate::spool::Spool;
-use crate::{contain, dirs, processes, sys};
+use crate::{contain, dirs, processes, settle, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::probe::Capability;
@@ -68,6 +68,8 @@ struct Keeper {
     hashes: Mutex<HashCache>,
     /// Found when they are asked for first.
     sensors: OnceLock<Arc<Mutex<Sensors>>>,
+    /// What waits are judged by: known from the first question of a controller that is about to run something, before it is answered.
+    settling: OnceLock<Mutex<settle::Session>>,
     /// Used by the run's thread, and by the main one when no run can begin any more.
     preparation: Mutex<Preparation>,
     /// Of what an earlier keeper had borrowed, when this one started.
@@ -124,6 +126,16 @@ impl Keeper {
     /// What is known of the energy instruments that are read now.
     fn instruments_read(&self) -> Vec<Capability> {
         self.sensors().lock().unwrap_or_else(PoisonError::into_inner).instruments_read()
+    }
+
+    /// Held as long as a run waits.
+    fn settling(&self) -> &Mutex<settle::Session> {
+        let open = || {
+            let readings = || self.sensors().lock().unwrap_or_else(PoisonError::into_inner).readings();
+            let kept = settle::Kept::open(&self.dirs.path, &self.holder.results_id, readings);
+            Mutex::new(settle::Session::open(Path::new("/"), kept))
+        };
+        self.settling.get_or_init(open)
     }
 
     /// Tell those who follow this run, without waiting for anybody.
@@ -215,6 +227,7 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     let keeper = Keeper {
         hashes: Mutex::new(HashCache::open(dirs.hash_cache())),
         sensors: OnceLock::new(),
+        settling: OnceLock::new(),
         preparation: Mutex::new(preparation),
         given_back,
         spool,

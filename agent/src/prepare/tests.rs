@@ -145,6 +145,7 @@ fn spec(model: &str, prepare: Vec<Prepare>) -> RunSpec {
         prepare,
         model: Some(model.into()),
         settle_ms: 0,
+        settle: None,
         timeout_ms: 1,
         grace_ms: 1,
         sample_hz: 1.0,

@@ -151,10 +151,19 @@ impl Sensors {
         let (mut found, absent) = sensors::of(root, &capabilities);
         // In this order they are read: what is counted or multiplied by time is worth most close to the time of its sample.
         found.sort_by_key(|sensor| !sensor.column.is_instrument());
+        capabilities.retain(|capability| capability.family == Family::Energy);
+        Sensors { absent, instruments: capabilities, ..Sensors::reading(found) }
+    }
+
+    /// The frequency limits of every cpufreq policy, which are no telemetry: twice a policy, `policy0 min` and `policy0 max`.
+    pub fn frequency_limits(root: &Path) -> Sensors {
+        Sensors::reading(sensors::frequency_limits(root))
+    }
+
+    fn reading(found: Vec<sensors::Sensor>) -> Sensors {
         let definition = |s: &sensors::Sensor| Definition { column: s.column, subject: Some(s.subject.clone()), source: s.source.clone() };
         let definitions = found.iter().map(definition).collect();
-        capabilities.retain(|capability| capability.family == Family::Energy);
-        Sensors { lane: Lane::start(found), definitions, absent, instruments: capabilities }
+        Sensors { lane: Lane::start(found), definitions, absent: Vec::new(), instruments: Vec::new() }
     }
 
     /// Energy counters and power meters, those that can't be read among them.
@@ -189,6 +198,7 @@ impl Sensors {
         self.definitions.iter().zip(self.lane.why_given_up()).filter_map(named).collect()
     }
 
+    /// Each of them once, with the reason where one has no value.
     pub fn readings(&mut self) -> Vec<Reading> {
         let mut values = vec![None; self.definitions.len()];
         self.lane.all(&mut values);

@@ -75,6 +75,20 @@ fn voltage(source: &str) -> Option<(String, f64)> {
     }
 }
 
+/// Lower and upper limit of the clock of every cpufreq policy, in the order of their names.
+pub fn frequency_limits(root: &Path) -> Vec<Sensor> {
+    const DIR: &str = "sys/devices/system/cpu/cpufreq";
+    let names = std::fs::read_dir(root.join(DIR)).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut policies: Vec<String> = names.filter(|name| name.starts_with("policy")).collect();
+    policies.sort();
+    let limit = |policy: &String, which: &str| {
+        let file = format!("{DIR}/{policy}/scaling_{which}_freq");
+        let (subject, source) = (format!("{policy} {which}"), format!("/{file}"));
+        Sensor { column: ColumnName::CpuClock, subject, source, files: vec![root.join(file)], scale: Scale::Per(1.0) }
+    };
+    policies.iter().flat_map(|policy| ["min", "max"].map(|which| limit(policy, which))).collect()
+}
+
 /// The sensors among a machine's entries, and readings that say why the others aren't there.
 pub fn of(root: &Path, capabilities: &[Capability]) -> (Vec<Sensor>, Vec<Reading>) {
     let (mut sensors, mut absent) = (Vec::new(), Vec::new());

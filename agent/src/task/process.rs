@@ -75,6 +75,7 @@ mod tests {
             model: None,
             task,
             settle_ms: 0,
+            settle: None,
             timeout_ms: 1,
             grace_ms: 1,
             sample_hz: 1.0,

@@ -13,6 +13,7 @@ pub mod probe;
 pub mod readiness;
 pub mod result;
 pub mod session;
+pub mod settle;
 mod table;
 pub mod task;
 pub mod telemetry;

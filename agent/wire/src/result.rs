@@ -4,6 +4,7 @@ use crate::format::Format;
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
 use crate::load::{CpuTime, PreRun};
 use crate::probe::Capability;
+use crate::settle::Evidence;
 use crate::task::Step;
 use crate::telemetry::{Observer, Series, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct RunResult {
     /// What was done to the device before the settle, in order; what the run did not come to is not in it.
     #[serde(default)]
     pub prepare: Vec<PrepareStep>,
+    /// What a wait for the device to settle has found; `None` for a fixed one, and for a run that did not come to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle: Option<Evidence>,
     /// The measured invocation.
     pub stdout: Captured,
     pub stderr: Captured,
@@ -71,6 +75,7 @@ impl RunResult {
             times: Times::default(),
             executed: Executed::default(),
             prepare: Vec::new(),
+            settle: None,
             stdout: Captured::default(),
             stderr: Captured::default(),
             warmup: Vec::new(),
@@ -148,6 +153,8 @@ pub enum Outcome {
     InputChanged,
     /// The device cannot give what the run asks for, such as CPUs that it hasn't: in words. Nothing was started.
     Unmet { message: String },
+    /// It did not settle in time, and the run was not to be made then. Nothing was started.
+    Unsettled,
     /// The agent itself failed: in words.
     AgentError { message: String },
 }

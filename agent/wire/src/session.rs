@@ -256,6 +256,12 @@ pub enum Event {
         run_id: String,
         phase: Phase,
     },
+    /// It settles: temperature of the headline sensor, and what that has to come down to, m°C; `None` where there is none.
+    Settling {
+        run_id: String,
+        temperature_mc: Option<i64>,
+        limit_mc: Option<i64>,
+    },
     Sealed {
         run_id: String,
         bytes: u64,

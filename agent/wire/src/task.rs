@@ -1,5 +1,6 @@
 //! What the agent is asked to execute, in primitives it understands.
 
+use crate::settle;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,8 +14,11 @@ pub struct RunSpec {
     /// Tells one model from another, for what is prepared when it changes: sha256 of its content; `None` = a run without a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Fixed wait before the workload, ms; 0 = none.
+    /// Fixed wait before the workload, ms; 0 = none. With a rule, the shortest one.
     pub settle_ms: u64,
+    /// Until when it is waited instead; `None` = the fixed wait is all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle: Option<settle::Rule>,
     /// From spawn of the workload to its exit, ms. Warm-up invocations have this limit each.
     pub timeout_ms: u64,
     /// Between TERM and KILL when the workload has to be ended, ms.
