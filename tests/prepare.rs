@@ -5,6 +5,8 @@
 #[path = "support/lab.rs"]
 mod lab;
 
+#[path = "prepare/area.rs"]
+mod area;
 #[path = "prepare/board.rs"]
 mod board;
 #[path = "prepare/deaths.rs"]
@@ -15,3 +17,5 @@ mod nights;
 mod restore;
 #[path = "prepare/swap.rs"]
 mod swap;
+#[path = "prepare/zram.rs"]
+mod zram;
