@@ -190,7 +190,7 @@ Examples:
         #[arg(value_enum)]
         of: SchemaOf,
     },
-    /// Say what an issue code, a reason, a metric or a column of telemetry means; all of them without a name
+    /// Say what an issue code, a reason, a metric, a column of telemetry or a check means; all of them without a name
     #[command(after_help = "\
 Examples:
   isotherm explain output_differs

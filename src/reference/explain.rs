@@ -1,6 +1,7 @@
-//! What a code, a reason, a metric or a column of telemetry means, one at a time.
+//! What a code, a reason, a metric, a column of telemetry or a check means, one at a time.
 
 use super::metrics::{direction, shown_name};
+use crate::doctor::Check;
 use crate::registry::{self, Code, ColumnEntry, ColumnName, Given, IssueEntry, MetricEntry, MetricId, Stands};
 use crate::store::record::Reason;
 use serde::Serialize;
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// One entry of a registry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `issue`, `remark`, `reason`, `metric` or `telemetry`.
+    /// `issue`, `remark`, `reason`, `metric`, `telemetry` or `check`.
     pub kind: &'static str,
     pub name: String,
     /// In the order in which they are read; lists have at least one entry.
@@ -83,7 +84,7 @@ fn normal(name: &str) -> String {
     name.trim().to_lowercase().replace([' ', '-'], "_")
 }
 
-/// All there are: issues, remarks, reasons, metrics, telemetry.
+/// All there are: issues, remarks, reasons, metrics, telemetry, checks of the doctor.
 #[must_use]
 pub fn explanations() -> Vec<Explanation> {
     let issues = |report: bool| Code::ALL.iter().map(|code| code.entry()).filter(move |entry| (entry.stands == Stands::Report) == report);
@@ -91,6 +92,7 @@ pub fn explanations() -> Vec<Explanation> {
     all.extend(Reason::ALL.iter().copied().map(of_reason));
     all.extend(MetricId::ALL.iter().map(|id| of_metric(id.entry())));
     all.extend(ColumnName::ALL.iter().map(|column| of_column(column.entry())));
+    all.extend(Check::ALL.iter().map(|check| explanation("check", check.entry().name.to_owned(), Vec::new(), [("is", json!(check.entry().is))])));
     all
 }
 
