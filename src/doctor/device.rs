@@ -3,13 +3,13 @@
 use super::{Check, Finding, Outcome, RUN_BYTES, size, space};
 use crate::plan::Point;
 use crate::plan::files::{self, Part};
+use crate::probe::throttle_words;
 use crate::run::manifest::MOST_OF_MEMORY;
 use crate::shell;
 use indexmap::{IndexMap, IndexSet};
 use isotherm_wire::inspect::ContainmentLevel;
 use isotherm_wire::probe::{Family, Probed};
 use isotherm_wire::readiness::{FileLook, Login, May, Readiness, Scheduled, StepLook, TripPoint};
-use isotherm_wire::task::Step;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub fn judge(device: &Device<'_>) -> Vec<Finding> {
     findings.extend(borrowed(device));
     findings.extend(programs_models_inputs(device));
     findings.extend(disk(readiness));
-    findings.extend(memory(device));
+    findings.push(memory(device));
     findings.extend(prepare(readiness));
     findings.push(logout(device));
     findings.push(timers(device));
@@ -124,7 +124,8 @@ fn borrowed(device: &Device<'_>) -> Option<Finding> {
 }
 
 fn programs_models_inputs(device: &Device<'_>) -> Vec<Finding> {
-    let mut seen: IndexMap<Check, Vec<FileLook>> = IndexMap::new();
+    // Names, files and bytes of what is there.
+    let mut there: IndexMap<Check, [u64; 3]> = IndexMap::new();
     let mut findings = Vec::new();
     let mut asked = IndexSet::new();
     for (point, file) in device.points.iter().flat_map(|point| files::of_point(point).into_iter().map(move |file| (point, file))) {
@@ -143,7 +144,10 @@ fn programs_models_inputs(device: &Device<'_>) -> Vec<Finding> {
         }
         match device.readiness.files.get(&file.query.key) {
             Some(FileLook::Found { files: 0, .. }) => findings.push(warning(check, format!("{name} matches no file")).mended_by(remedy)),
-            Some(look @ FileLook::Found { .. }) => seen.entry(check).or_default().push(look.clone()),
+            Some(FileLook::Found { files, bytes }) => {
+                let sums = there.entry(check).or_default();
+                sums.iter_mut().zip([1, *files, *bytes]).for_each(|(sum, more)| *sum += more);
+            }
             Some(FileLook::Missing(why)) => {
                 let locked = why.starts_with("it can't be executed") || why.starts_with("Permission denied");
                 let right = if check == Check::Program { "+x" } else { "+r" };
@@ -154,18 +158,14 @@ fn programs_models_inputs(device: &Device<'_>) -> Vec<Finding> {
             None => findings.push(unknown(check, format!("{name}: the device gave no answer about it"))),
         }
     }
-    for (check, looks) in seen {
-        let (files, bytes) = looks.iter().fold((0, 0), |(n, sum), look| match look {
-            FileLook::Found { files, bytes } => (n + files, sum + bytes),
-            _ => (n, sum),
-        });
-        let text = match check {
-            Check::Program => format!("{} there", of(looks.len() as u64, "program")),
-            Check::Model => format!("{} there, {} in all", of(looks.len() as u64, "model"), size(bytes)),
+    findings.extend(there.into_iter().map(|(check, [names, files, bytes])| {
+        let what = match check {
+            Check::Program => format!("{} there", of(names, "program")),
+            Check::Model => format!("{} there, {} in all", of(names, "model"), size(bytes)),
             _ => format!("{} there", of(files, "file")),
         };
-        findings.push(ok(check, text));
-    }
+        ok(check, what)
+    }));
     findings.sort_by_key(|finding| finding.check);
     findings
 }
@@ -201,7 +201,7 @@ fn disk(readiness: &Readiness) -> Vec<Finding> {
     findings
 }
 
-fn memory(device: &Device<'_>) -> Option<Finding> {
+fn memory(device: &Device<'_>) -> Finding {
     let limit = device.probed.machine.limits.memory_bytes;
     let available = [device.readiness.mem_available_bytes, limit].into_iter().flatten().min();
     let models = device.points.iter().filter_map(|point| {
@@ -211,8 +211,7 @@ fn memory(device: &Device<'_>) -> Option<Finding> {
             _ => None,
         }
     });
-    let largest = models.max();
-    Some(match (available, largest) {
+    match (available, models.max()) {
         (None, _) => unknown(Check::Memory, "the device doesn't say how much memory is available"),
         (Some(available), None) => ok(Check::Memory, format!("{} available", size(available))),
         (Some(available), Some((bytes, id))) if bytes as f64 > MOST_OF_MEMORY * available as f64 => {
@@ -222,14 +221,14 @@ fn memory(device: &Device<'_>) -> Option<Finding> {
         (Some(available), Some((bytes, id))) => {
             ok(Check::Memory, format!("{} available; the largest model is `{id}` with {}", size(available), size(bytes)))
         }
-    })
+    }
 }
 
 fn prepare(readiness: &Readiness) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut permitted: IndexMap<&str, Vec<&str>> = IndexMap::new();
     for StepLook { step, may } in &readiness.steps {
-        let step = step_name(*step);
+        let step = step.name();
         match may {
             May::Directly => permitted.entry("permitted").or_default().push(step),
             May::BySudo => permitted.entry("listed as permitted by sudo").or_default().push(step),
@@ -246,10 +245,6 @@ fn prepare(readiness: &Readiness) -> Vec<Finding> {
     findings
 }
 
-fn step_name(step: Step) -> &'static str {
-    step.name()
-}
-
 /// logind ends the processes of a session when its user leaves, if it is told to, and those of the user's manager unless the user lingers.
 fn logout(device: &Device<'_>) -> Finding {
     let Login { systemd, uid, user, group, linger, logind } = &device.readiness.login;
@@ -258,15 +253,13 @@ fn logout(device: &Device<'_>) -> Finding {
     }
     let Some(group) = group else { return unknown(Check::Logout, "the agent's place among systemd's groups can't be read") };
     let is_in = |prefix: &str, suffix: &str| group.split('/').any(|part| part.starts_with(prefix) && part.ends_with(suffix));
-    let file = shell::word(device.file);
     let name = user.clone().unwrap_or_else(|| uid.to_string());
-    let lingering = format!("loginctl enable-linger && systemd-run --user --scope isotherm run {file}");
+    let lingering = format!("loginctl enable-linger && systemd-run --user --scope isotherm run {}", shell::word(device.file));
     if is_in("user@", ".service") {
-        let what = format!("this is a service of user {name}, which ends with the last session");
-        return if *linger {
-            ok(Check::Logout, format!("user {name} lingers"))
-        } else {
-            problem(Check::Logout, format!("{what}: no lingering")).mended_by("loginctl enable-linger")
+        let ends = format!("user {name} doesn't linger: what its manager has started ends with its last session");
+        return match linger {
+            true => ok(Check::Logout, format!("user {name} lingers")),
+            false => problem(Check::Logout, ends).mended_by("loginctl enable-linger"),
         };
     }
     if !is_in("session-", ".scope") {
@@ -337,12 +330,9 @@ fn timers(device: &Device<'_>) -> Finding {
 }
 
 fn packages(readiness: &Readiness) -> Finding {
-    if readiness.processes.is_empty() {
-        return ok(Check::Packages, "no package manager or indexer is at work");
-    }
+    let Some((_, first)) = readiness.processes.first() else { return ok(Check::Packages, "no package manager or indexer is at work") };
     let list: Vec<String> = readiness.processes.iter().map(|(name, pid)| format!("{name} (process {pid})")).collect();
-    let pids: Vec<String> = readiness.processes.iter().map(|(_, pid)| pid.to_string()).collect();
-    let wait = format!("tail --pid={} -f /dev/null   # returns when it has ended", pids[0]);
+    let wait = format!("tail --pid={first} -f /dev/null   # returns when it has ended");
     warning(Check::Packages, format!("at work: {}", list.join(", "))).mended_by(wait)
 }
 
@@ -382,10 +372,8 @@ fn temperature(device: &Device<'_>) -> Vec<Finding> {
 
 /// Live bits of the firmware; history is no news.
 fn throttling(device: &Device<'_>) -> Option<Finding> {
-    const NAMES: [&str; 4] = ["under-voltage", "clock capped", "throttled", "soft temperature limit"];
     let bits = device.probed.capabilities.iter().find(|c| c.id == "throttling.firmware")?.present()?.value? as u32;
-    let names = |bits: u32| NAMES.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0).map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-    let (now, since_boot) = (names(bits), names(bits >> 16));
+    let (now, since_boot) = (throttle_words(bits), throttle_words(bits >> 16));
     Some(match (now.is_empty(), since_boot.is_empty()) {
         (false, _) => warning(Check::Throttling, format!("the firmware reports {now}")).mended_by(if bits & 1 != 0 {
             "use the board's own power supply and a short cable"

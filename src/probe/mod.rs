@@ -10,3 +10,4 @@ mod values;
 pub use machine::machine_line;
 pub use remedy::remedy;
 pub use rows::{Row, Section, sections};
+pub use values::throttle_words;

@@ -66,12 +66,15 @@ fn number(unit: Option<&str>, value: Option<f64>) -> Option<String> {
 /// `0x50000` is history, `0x50005` is now.
 fn throttled(value: f64) -> String {
     let bits = value as u32;
-    let names = |shift: u32| -> String {
-        let set = THROTTLE_BITS.iter().enumerate().filter(|(bit, _)| bits & (1 << (*bit as u32 + shift)) != 0);
-        set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
-    };
     let or_nothing = |text: String| if text.is_empty() { "nothing".to_owned() } else { text };
-    format!("{bits:#x}: now {}; since boot {}", or_nothing(names(0)), or_nothing(names(16)))
+    format!("{bits:#x}: now {}; since boot {}", or_nothing(throttle_words(bits)), or_nothing(throttle_words(bits >> 16)))
+}
+
+/// What the lowest four bits of the firmware stand for; empty if none is set.
+#[must_use]
+pub fn throttle_words(bits: u32) -> String {
+    let set = THROTTLE_BITS.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
