@@ -4,10 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::inspect::machine;
+use crate::load::Census;
 use crate::probe::{self, trial::Prober};
-use crate::sampler::{self, Definition, Sensors};
+use crate::sampler::{self, Sensors};
 use crate::trees::{self, Tree};
+use isotherm_wire::columns::{ColumnEntry, ColumnName};
 use isotherm_wire::inspect::{ContainmentCapability, Machine};
+use isotherm_wire::load::CpuTime;
 use isotherm_wire::probe::{Capability, Family, Found};
 use isotherm_wire::readiness::{May, Readiness};
 use isotherm_wire::unit::Unit;
@@ -66,9 +69,8 @@ fn with_each(look: fn(&Tree)) {
 
 /// A value is one of its column's.
 #[track_caller]
-fn is_plausible(what: &str, definition: &Definition, value: f64) {
-    let range = of_unit(definition.column.entry().unit);
-    assert!(range.contains(&value), "{what}: {} of {:?} is {value}", definition.column.entry().name, definition.subject);
+fn is_plausible(what: &str, column: &ColumnEntry, value: f64) {
+    assert!(of_unit(column.unit).contains(&value), "{what}: {} is {value}", column.name);
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn every_source_has_values_that_can_be_true() {
             let (definitions, values, why) = read.unwrap();
             assert!(!definitions.is_empty() && why.is_none_or(|why| !why.is_empty()), "{what}");
             for (definition, value) in definitions.iter().zip(values) {
-                value.into_iter().for_each(|value| is_plausible(&what, definition, value));
+                value.into_iter().for_each(|value| is_plausible(&what, definition.column.entry(), value));
             }
         }
     });
@@ -101,16 +103,12 @@ fn every_source_has_values_that_can_be_true() {
 fn every_sensor_has_a_value_that_can_be_true_or_says_why_there_is_none() {
     with_each(|tree| {
         let (found, absent) = sampler::sensors::of(&tree.root, &probe::sensors(&tree.root));
-        let definitions: Vec<Definition> =
-            found.iter().map(|s| Definition { column: s.column, subject: Some(s.subject.clone()), source: s.source.clone() }).collect();
         let readings = Sensors::find(&tree.root).readings();
-        assert_eq!(readings.len(), definitions.len() + absent.len(), "{}", tree.name);
-        for (reading, definition) in readings.iter().zip(&definitions) {
-            let entry = definition.column.entry();
-            assert_eq!((reading.metric.as_str(), reading.unit.as_str()), (entry.name, entry.unit.symbol()), "{}", tree.name);
-            reading.value.into_iter().for_each(|value| is_plausible(&tree.name, definition, value));
-        }
+        assert_eq!(readings.len(), found.len() + absent.len(), "{}", tree.name);
         for reading in readings {
+            let column = ColumnName::ALL.iter().map(|column| column.entry()).find(|entry| entry.name == reading.metric).unwrap();
+            assert_eq!(reading.unit, column.unit.symbol(), "{}: {reading:?}", tree.name);
+            reading.value.into_iter().for_each(|value| is_plausible(&tree.name, column, value));
             let said = reading.absent.as_deref().is_some_and(|why| !why.trim().is_empty());
             assert!(reading.value.is_some() != said, "{}: {reading:?}", tree.name);
         }
@@ -135,6 +133,17 @@ fn every_machine_says_of_itself_what_can_be_true() {
 #[test]
 fn the_probe_of_every_machine_answers() {
     with_each(|tree| check(&probe::look_by(Prober::new(&tree.root)), &tree.name));
+}
+
+#[test]
+fn the_processes_of_every_machine_are_counted() {
+    with_each(|tree| {
+        let Some(before) = Census::take(&tree.root) else { return };
+        let used = std::iter::repeat_with(|| Census::take(&tree.root)?.since(&before)).flatten().next().unwrap();
+        assert!(used.span_ns > 0 && used.others.iter().all(|other| other.processes > 0), "{}: {used:?}", tree.name);
+        let text = serde_json::to_string(&used).unwrap();
+        assert_eq!(serde_json::from_str::<CpuTime>(&text).unwrap(), used, "{}", tree.name);
+    });
 }
 
 #[test]
