@@ -10,3 +10,5 @@ mod lab;
 mod burners;
 #[path = "load/named.rs"]
 mod named;
+#[path = "load/repeated.rs"]
+mod repeated;

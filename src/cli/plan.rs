@@ -193,7 +193,7 @@ impl View<'_> {
 
     /// Time of what has to run; `None` = nothing has to.
     fn times(&self, jobs: &[&PlannedJob]) -> Option<Times> {
-        let todo: Vec<&PlannedJob> = jobs.iter().filter(|job| !job.state.is_answered()).copied().collect();
+        let todo: Vec<&PlannedJob> = jobs.iter().filter(|job| job.state.has_to_run()).copied().collect();
         (!todo.is_empty()).then(|| outlook::times(self.plan, todo.into_iter(), &self.past))
     }
 

@@ -89,6 +89,13 @@ impl Progress {
                 self.draw(&format!("settling{temperatures}, then measuring"));
             }
             Event::Finished(finished) => self.finished(finished),
+            Event::Repeating { device, runs } => {
+                self.to_run += *runs as u64;
+                if let Some(bar) = &self.bar {
+                    bar.set_length(self.to_run);
+                }
+                self.talk(&format!("  {device}  {} of this pass disturbed: once more", count(*runs, "run")));
+            }
             Event::Superseded { .. } | Event::RecordReadAgain { .. } => {}
             Event::ReadAgain { device, records } => self.talk(&format!("  {device}  {records} read again by the new rules")),
             Event::LinkLost { device, reason } => self.talk(&format!("  {device}  ! connection lost ({}): reconnecting", plain(reason))),
@@ -177,15 +184,32 @@ impl Progress {
     }
 
     fn summary(&self, summary: &Summary) {
-        let Summary { jobs, ok, degraded, failed, skipped, pending, left_running, ran, collected, failures, interrupted_by, .. } = summary;
+        let Summary {
+            jobs,
+            ok,
+            degraded,
+            contaminated,
+            repeated,
+            failed,
+            skipped,
+            pending,
+            left_running,
+            ran,
+            collected,
+            failures,
+            interrupted_by,
+            ..
+        } = summary;
         if *ran == 0 && *collected == 0 && ok == jobs {
             say!("nothing to do: {} with a valid record", count(*jobs, "job"));
         }
-        let degraded = if *degraded > 0 { format!(" ({degraded} degraded)") } else { String::new() };
+        let contaminated = if *contaminated > 0 { format!(", {contaminated} contaminated") } else { String::new() };
+        let degraded = if *degraded > 0 { format!(" ({degraded} degraded{contaminated})") } else { String::new() };
+        let repeated = if *repeated > 0 { format!(" · {repeated} repeated") } else { String::new() };
         let running = if *left_running > 0 { format!(" · {left_running} running on its device") } else { String::new() };
         let skipped = if *skipped > 0 { format!(" · {skipped} skipped") } else { String::new() };
         say!(
-            "{}: {ok} ok{degraded} · {failed} failed{skipped} · {pending} pending{running}   {}",
+            "{}: {ok} ok{degraded} · {failed} failed{skipped} · {pending} pending{running}{repeated}   {}",
             count(*jobs, "job"),
             plain(&self.results.display().to_string())
         );

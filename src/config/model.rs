@@ -331,6 +331,8 @@ pub struct Settings {
     pub iterations: u32,
     /// `builtin` only: pause between rounds.
     pub cooldown: Duration,
+    /// How often a disturbed run is repeated.
+    pub retry_contaminated: u32,
     /// Which points a failed one makes needless.
     pub dominance: Option<Dominance>,
 }
@@ -473,6 +475,7 @@ impl Settings {
             rounds: 12,
             iterations: 60,
             cooldown: Duration::from_millis(500),
+            retry_contaminated: 1,
             dominance: None,
         }
     }

@@ -53,6 +53,7 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
                 let orders = [("interleaved", Order::Interleaved), ("sequential", Order::Sequential)];
                 set(&mut settings.order, slot.choice(&orders, &["shuffled"], out));
             }
+            "retry_contaminated" => set(&mut settings.retry_contaminated, slot.count(0, 10, out)),
             "dominance" => set(&mut settings.dominance, dominance(slot, out).map(Some)),
             "warmup" => set(&mut settings.warmup, slot.count(0, 1_000_000, out)),
             "rounds" => set(&mut settings.rounds, slot.count(1, 1_000_000, out)),
@@ -158,6 +159,7 @@ mod tests {
         assert_eq!(MEASURE.key("sample_hz").expect("a key").default, builtin.sample_hz.to_string());
         assert_eq!((MEASURE.key("power").expect("a key").default, builtin.power), ("off", Power::Off));
         assert_eq!((default("order"), builtin.order), ("interleaved", Order::Interleaved));
+        assert_eq!(default("retry_contaminated"), builtin.retry_contaminated.to_string());
         assert_eq!(default("warmup"), format!("builtin: {}, command: {}", builtin.warmup, command.warmup));
         assert_eq!(default("rounds"), builtin.rounds.to_string());
         assert_eq!(default("iterations"), format!("builtin: {}", builtin.iterations));

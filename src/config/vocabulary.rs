@@ -229,7 +229,12 @@ static SETTINGS: [Key; 20] = [
     key("stable", Shape::WordOr(&OFF, &Shape::Map(&STABLE)), "Rounds until the number is stable").later().on(&["builtin", "onnx"]),
     key("slo", Shape::Map(&SLO), "What a request may take to count as served well").later().on(&["llama-server"]),
     key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
-    key("retry_contaminated", Shape::Whole(0, 10), "How often a disturbed run is repeated").later(),
+    key(
+        "retry_contaminated",
+        Shape::Whole(0, 10),
+        "How often a run that something else disturbed (`competing_load`, `busy_before`, `swap_traffic`, `suspended`) is repeated at the end of its pass",
+    )
+    .default("1"),
     key(
         "dominance",
         Shape::Map(&DOMINANCE),

@@ -1,5 +1,6 @@
 //! The difference between what a campaign wants and what is stored: which jobs have an answer, and why the others have none.
 
+use super::contaminated;
 use super::dominance::Dominators;
 use super::expand::{Plan, Point, job_key};
 use super::files;
@@ -46,6 +47,11 @@ pub enum JobState {
     Reread {
         path: String,
     },
+    /// This record answers it, and something else disturbed its run, which is to be repeated.
+    Contaminated {
+        path: String,
+        why: String,
+    },
     /// The last run failed, or its record is invalid.
     Retry {
         path: String,
@@ -75,7 +81,13 @@ pub enum JobState {
 impl JobState {
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        matches!(self, JobState::Reused { .. } | JobState::Reread { .. } | JobState::Kept { .. })
+        matches!(self, JobState::Reused { .. } | JobState::Reread { .. } | JobState::Contaminated { .. } | JobState::Kept { .. })
+    }
+
+    /// Does the next `run` run it by itself?
+    #[must_use]
+    pub fn has_to_run(&self) -> bool {
+        !self.is_answered() || matches!(self, JobState::Contaminated { .. })
     }
 
     /// The word for counts.
@@ -84,6 +96,7 @@ impl JobState {
         match self {
             JobState::Reused { .. } => "reused",
             JobState::Reread { .. } => "reread",
+            JobState::Contaminated { .. } => "contaminated",
             JobState::Retry { .. } => "retry",
             JobState::Kept { .. } => "kept",
             JobState::Stale { .. } => "stale",
@@ -97,7 +110,8 @@ impl JobState {
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         match self {
-            JobState::Retry { why, .. }
+            JobState::Contaminated { why, .. }
+            | JobState::Retry { why, .. }
             | JobState::Kept { why, .. }
             | JobState::Stale { why }
             | JobState::Lost { why }
@@ -189,7 +203,13 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
         let next = next_attempt.get(&(hash, kind, slot.repetition)).copied().unwrap_or(0);
         job.attempt = next;
         job.state = match found {
-            Found::Answer(entry) if entry.answers() => JobState::Reused { path: entry.path.clone() },
+            Found::Answer(entry) if entry.answers() => match contaminated::to_repeat(known.results, scan, entry, point.settings.retry_contaminated) {
+                None => JobState::Reused { path: entry.path.clone() },
+                Some(by) => {
+                    job.attempt = next.max(entry.attempt + 1);
+                    JobState::Contaminated { path: entry.path.clone(), why: format!("disturbed: {by}") }
+                }
+            },
             Found::Answer(entry) => {
                 job.attempt = next.max(entry.attempt + 1);
                 let dominated = || {

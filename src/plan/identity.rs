@@ -56,10 +56,23 @@ pub fn spec(point: &Point) -> Value {
     put("axes", Value::Object(axes));
     put("env", json!(env));
 
-    // Mutable: time-out, repetitions and order say how often, how long and when, never what.
+    // Mutable: time-out, repetitions, order and retries say how often, how long and when, never what.
     // The kinds of run that `power` asks for are beside it in the job; that a timing run reads instruments is a fact.
-    let Settings { repetitions: _, timeout: _, order: _, settle, prepare, sample_hz, power: _, warmup, rounds, iterations, cooldown, dominance: _ } =
-        settings.as_ref();
+    let Settings {
+        repetitions: _,
+        timeout: _,
+        order: _,
+        settle,
+        prepare,
+        sample_hz,
+        power: _,
+        warmup,
+        rounds,
+        iterations,
+        cooldown,
+        retry_contaminated: _,
+        dominance: _,
+    } = settings.as_ref();
     put("settle_ms", json!(settle.shortest().as_millis() as u64));
     // How long a device may take to settle is mutable, and so is what happens if it takes longer.
     if let Settle::Quiet(Quiet { min: _, timeout: _, temp_within_c, on_timeout: _ }) = settle {

@@ -1,6 +1,7 @@
 //! Plans: takes a campaign, device reports and what is stored; gives points, jobs, identities and the difference to what is stored.
 //! Must not know transports.
 
+pub mod contaminated;
 pub mod diff;
 pub mod dominance;
 pub mod expand;

@@ -575,6 +575,14 @@ impl Code {
     }
 }
 
+impl Code {
+    /// Did something else disturb the run, so that another one may come out better? Never judged by the run's own timing.
+    #[must_use]
+    pub fn is_contamination(self) -> bool {
+        matches!(self, Code::CompetingLoad | Code::BusyBefore | Code::SwapTraffic | Code::Suspended)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -303,7 +303,8 @@ fn states(point: &Point<'_>, counts: &Counts, options: ReportOptions) -> Vec<Sta
     runs(counts.failed, Code::Failed, reasons(Fate::Failed));
     runs(counts.skipped, Code::Skipped, reasons(Fate::Skipped));
     runs(counts.invalid, Code::Invalid, None);
-    runs(counts.degraded, degraded, None);
+    let contaminated = (counts.contaminated > 0).then(|| Foreign::new(format!("{} contaminated", counts.contaminated)));
+    runs(counts.degraded, degraded, contaminated);
     runs(counts.missing, Code::Missing, None);
     runs(if point.orphan { 0 } else { counts.orphan }, Code::OrphanLeftOut, None);
     let mut whole = |condition, code, detail| {

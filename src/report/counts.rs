@@ -33,6 +33,8 @@ pub struct Counts {
     /// Status ok, validity valid.
     pub ok: u32,
     pub degraded: u32,
+    /// How many of the degraded ones something else disturbed.
+    pub contaminated: u32,
     pub invalid: u32,
     pub failed: u32,
     pub skipped: u32,
@@ -55,7 +57,10 @@ impl Counts {
         for run in point.own_runs() {
             match run.fate() {
                 Fate::Ok => counts.ok += 1,
-                Fate::Degraded => counts.degraded += 1,
+                Fate::Degraded => {
+                    counts.degraded += 1;
+                    counts.contaminated += u32::from(!run.record.contaminated_by().is_empty());
+                }
                 Fate::Invalid => counts.invalid += 1,
                 Fate::Failed => counts.failed += 1,
                 Fate::Skipped => counts.skipped += 1,
@@ -106,6 +111,7 @@ impl Totals {
             } else if !point.orphan {
                 runs.ok += counts.ok;
                 runs.degraded += counts.degraded;
+                runs.contaminated += counts.contaminated;
                 runs.invalid += counts.invalid;
                 runs.failed += counts.failed;
                 runs.skipped += counts.skipped;

@@ -84,7 +84,7 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
     line.push(number.map_or(0, |number| number.runs).to_string());
     line.push(number.map_or(0, |number| number.degraded).to_string());
     line.push(optional(point.planned));
-    let Counts { ok, degraded, invalid, failed, skipped, missing, orphan, earlier_attempts } = point.counts;
+    let Counts { ok, degraded, contaminated: _, invalid, failed, skipped, missing, orphan, earlier_attempts } = point.counts;
     // Without a plan neither holes nor orphans can be known, and unknown is not 0.
     let by_plan = |n: u32| optional(model.plan_known.then_some(n));
     line.extend([ok, degraded, invalid, failed, skipped].map(|n| n.to_string()));

@@ -100,8 +100,14 @@ pub(super) fn totals_lines(totals: &Totals) -> Vec<String> {
         (!parts.is_empty()).then(|| parts.join(" · "))
     };
     let mut fates = format!("{} ok", runs.ok);
-    let others =
-        [(runs.degraded, "degraded"), (runs.invalid, "invalid"), (runs.failed, "failed"), (runs.skipped, "skipped"), (runs.missing, "missing")];
+    let contaminated = format!("degraded ({} contaminated)", runs.contaminated);
+    let others = [
+        (runs.degraded, if runs.contaminated > 0 { &contaminated } else { "degraded" }),
+        (runs.invalid, "invalid"),
+        (runs.failed, "failed"),
+        (runs.skipped, "skipped"),
+        (runs.missing, "missing"),
+    ];
     if let Some(others) = some(&others) {
         fates = format!("{fates} · {others}");
     }

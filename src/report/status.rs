@@ -59,7 +59,7 @@ pub struct StatusRow {
 pub struct MarkedRun {
     pub repetition: u32,
     pub mark: Mark,
-    /// Of a failed or skipped run.
+    /// Of a failed or skipped run; `contaminated` of one that something else disturbed.
     pub reason: Option<&'static str>,
     /// Recorded, outside the plan.
     pub orphan: bool,
@@ -273,7 +273,7 @@ fn marked_run(point: &Point<'_>, repetition: u32) -> MarkedRun {
                 Fate::Failed => Mark::Failed,
                 Fate::Skipped => Mark::Skipped,
             },
-            reason: run.record.reason.map(|reason| reason.name()),
+            reason: run.record.reason.map(|reason| reason.name()).or_else(|| (!run.record.contaminated_by().is_empty()).then_some("contaminated")),
             orphan: run.orphan,
             path: Some(Foreign::new(run.path)),
         },

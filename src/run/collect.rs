@@ -127,16 +127,16 @@ fn store(results: &Results, scan: &mut Scan, result: RunResult, manifest: Manife
     let (label, repetition) = (manifest.label.clone(), manifest.repetition);
     let earlier = earlier_digest(&scan.entries, &manifest, &assemble::files(&result, &manifest));
     let mut record = assemble::record(result, manifest, &results.id.salt, earlier.as_deref());
-    let entry = results.write(&mut record, Valid::Stays)?;
+    let written = results.write(&mut record, Valid::Stays)?;
     let stored = Stored {
         campaign: record.ids.campaign.clone(),
         label,
         repetition,
         status: record.status,
         dir: results.dir.display().to_string(),
-        path: entry.path.clone(),
+        path: written.entry.path.clone(),
     };
-    scan.put(entry);
+    scan.put(written);
     Ok(stored)
 }
 

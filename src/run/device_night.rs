@@ -12,7 +12,7 @@ use crate::config::model::Device;
 use crate::device::{DeviceError, Session};
 use crate::plan::identity::{DeviceReport, REPORT_VERSION, point_identity};
 use crate::plan::power::{self, Runs};
-use crate::plan::{JobState, PlannedJob, diff, files};
+use crate::plan::{JobState, PlannedJob, contaminated, diff, files};
 use crate::registry::{Code, MetricId};
 use crate::store::Broken;
 use crate::store::index::{self, Entry};
@@ -73,11 +73,57 @@ impl DeviceNight<'_, '_> {
         if self.night.options.dry_run {
             return Ok(());
         }
+        // Of the pass that is on.
+        let mut disturbed: Vec<PlannedJob> = Vec::new();
         for job in todo.into_iter().take(left) {
+            if disturbed.first().is_some_and(|first| self.pass(first) != self.pass(&job)) {
+                self.repeat(std::mem::take(&mut disturbed))?;
+            }
             self.night.check()?;
             self.run(&job)?;
+            disturbed.extend(self.disturbed(&job));
+        }
+        self.repeat(disturbed)
+    }
+
+    /// What tells the passes of a night apart: the group of arms and the turn through it.
+    fn pass(&self, job: &PlannedJob) -> (usize, Option<&str>, u32) {
+        let point = &self.night.plan.points[job.slot.point];
+        (point.block, point.model.as_ref().map(|model| model.declared.id.as_str()), job.slot.pass)
+    }
+
+    /// Make disturbed runs again, in their order, and those again that are disturbed once more, as often as the campaign says.
+    fn repeat(&mut self, mut disturbed: Vec<PlannedJob>) -> Result<(), Stop> {
+        let retries = |job: &PlannedJob| self.night.plan.points[job.slot.point].settings.retry_contaminated;
+        for _ in 0..disturbed.iter().map(retries).max().unwrap_or(0) {
+            if disturbed.is_empty() {
+                break;
+            }
+            self.night.emit(Event::Repeating { device: self.device.id.clone(), runs: disturbed.len() });
+            for job in std::mem::take(&mut disturbed) {
+                if self.night.options.limit.is_some_and(|limit| self.night.summary.ran >= limit) {
+                    return Ok(());
+                }
+                self.night.check()?;
+                self.run(&job)?;
+                self.night.summary.repeated += 1;
+                disturbed.extend(self.disturbed(&job));
+            }
         }
         Ok(())
+    }
+
+    /// The job of a run that was just made, if something else disturbed that and it is to be repeated.
+    fn disturbed(&self, job: &PlannedJob) -> Option<PlannedJob> {
+        let (scan, dir) = (&self.night.scan, &self.night.results.dir);
+        let identity = &job.identity.as_ref()?.hash;
+        let runs = || scan.entries.iter().filter(|entry| contaminated::is_of(entry, identity, job.slot.kind, job.slot.repetition));
+        let last = runs().map(|entry| entry.attempt).max().filter(|attempt| *attempt >= job.attempt)?;
+        let entry = runs().find(|entry| !entry.is_earlier_attempt())?;
+        let retries = self.night.plan.points[job.slot.point].settings.retry_contaminated;
+        let why = contaminated::to_repeat(dir, scan, entry, retries)?;
+        let state = JobState::Contaminated { path: entry.path.clone(), why };
+        Some(PlannedJob { state, attempt: last + 1, outdated: Vec::new(), ..job.clone() })
     }
 
     /// Models that aren't there, said before the jobs that need them fail one by one.
@@ -450,10 +496,10 @@ impl DeviceNight<'_, '_> {
 
     /// Write a record and say so.
     fn keep(&mut self, mut record: Record, label: String, valid: Valid) -> Result<(), Stop> {
-        let entry = self.night.results.write(&mut record, valid)?;
-        let event = finished(&record, label, entry.path.clone());
+        let written = self.night.results.write(&mut record, valid)?;
+        let event = finished(&record, label, written.entry.path.clone());
         self.night.note_failure(&record);
-        self.night.scan.put(entry);
+        self.night.scan.put(written);
         self.night.emit(event);
         Ok(())
     }

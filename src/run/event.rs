@@ -86,6 +86,11 @@ pub enum Event {
         limit_c: Option<f64>,
     },
     Finished(Box<Finished>),
+    /// A pass is over, and so many of its runs, which something else disturbed, are made again.
+    Repeating {
+        device: String,
+        runs: usize,
+    },
     /// A record moved to `superseded/`, because there is a new one.
     Superseded {
         path: String,
@@ -168,6 +173,8 @@ pub struct Summary {
     pub jobs: usize,
     pub ok: usize,
     pub degraded: usize,
+    /// How many of the degraded ones something else disturbed.
+    pub contaminated: usize,
     pub failed: usize,
     /// Not run, because another failure made them needless.
     pub skipped: usize,
@@ -176,6 +183,8 @@ pub struct Summary {
     pub left_running: usize,
     /// Runs made by this invocation, and those of an earlier one that it collected.
     pub ran: usize,
+    /// How many of these were repeats of disturbed runs.
+    pub repeated: usize,
     pub collected: usize,
     /// Records read again by changed rules; nothing ran for them.
     pub read_again: usize,

@@ -15,10 +15,10 @@ use crate::plan::dominance::Dominators;
 use crate::plan::expand::{self, job_key};
 use crate::plan::identity::{self, DeviceReport, Identified};
 use crate::plan::power::Runs;
-use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, diff};
+use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, contaminated, diff};
 use crate::schedule::Slot;
 use crate::store::durable::{self, Existing};
-use crate::store::index::{self, Scan};
+use crate::store::index::{self, Entry, Scan};
 use crate::store::journal::Journal;
 use crate::store::plan_file::{PLAN_FILE, PLAN_VERSION, StoredPlan, StoredPoint};
 use crate::store::record::{Kind, Reason, Record, Status, Validity};
@@ -318,7 +318,9 @@ impl<'a> Night<'a> {
     pub(super) fn dominated(&self, slot: Slot) -> Option<(String, Reason)> {
         let failed = |other: usize| {
             let Some(hash) = self.identities[other].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
-            let stored = self.scan.entries.iter().filter(|e| e.point_identity == hash && e.status == Status::Failed);
+            // What was repeated since says nothing any more.
+            let is_one = |e: &&Entry| e.point_identity == hash && e.status == Status::Failed && !e.is_earlier_attempt();
+            let stored = self.scan.entries.iter().filter(is_one);
             let lasting = stored.filter_map(|e| Some((e.kind, e.reason?))).filter(|(_, reason)| diff::lasts(*reason));
             let all = lasting.chain(self.failed_now.get(hash).into_iter().flatten().copied());
             all.filter(|(kind, _)| diff::tells_of(*kind, slot.kind)).map(|(_, reason)| reason).collect()
@@ -422,15 +424,18 @@ impl<'a> Night<'a> {
         let answered: BTreeSet<(String, Kind, u32)> = jobs.iter().filter(|job| job.state.is_answered()).map(place).collect();
         let gone = self.scan.gone.iter().filter(|e| !answered.contains(&(job_key(&e.point), e.kind, e.repetition)));
         let stored = self.write_plan().and_then(|()| index::write_index(&self.results.dir, self.scan.entries.iter().chain(gone)));
-        let degraded: BTreeSet<&str> = self.scan.entries.iter().filter(|e| e.validity == Validity::Degraded).map(|e| e.path.as_str()).collect();
+        let degraded: BTreeMap<&str, &Entry> =
+            self.scan.entries.iter().filter(|e| e.validity == Validity::Degraded).map(|e| (e.path.as_str(), e)).collect();
         let mut failures: IndexMap<String, Vec<u32>> = IndexMap::new();
         for job in jobs.iter().filter(|job| self.options.concerns(&self.plan, job)) {
             self.summary.jobs += 1;
             match &job.state {
                 _ if self.left_running.as_ref() == Some(&job.id) => self.summary.left_running += 1,
-                JobState::Reused { path } => {
+                JobState::Reused { path } | JobState::Contaminated { path, .. } => {
                     self.summary.ok += 1;
-                    self.summary.degraded += usize::from(degraded.contains(path.as_str()));
+                    self.summary.degraded += usize::from(degraded.contains_key(path.as_str()));
+                    let is_contaminated = |entry: &&Entry| !contaminated::by(&self.results.dir, entry).is_empty();
+                    self.summary.contaminated += usize::from(degraded.get(path.as_str()).is_some_and(is_contaminated));
                 }
                 JobState::Kept { status: Status::Skipped, .. } => self.summary.skipped += 1,
                 JobState::Retry { why, .. } | JobState::Kept { why, .. } => {

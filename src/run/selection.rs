@@ -33,6 +33,6 @@ impl Options {
     #[must_use]
     pub fn wants(&self, plan: &Plan, job: &PlannedJob) -> bool {
         let again = self.fresh || self.rerun.as_ref().is_some_and(|filter| filter.takes(plan, job));
-        self.concerns(plan, job) && (again || !job.state.is_answered())
+        self.concerns(plan, job) && (again || job.state.has_to_run())
     }
 }

@@ -6,6 +6,7 @@ use super::Broken;
 use super::durable::{self, Existing};
 use super::record::{Kind, PointIds, RanRole, Reason, Record, SCHEMA_VERSION, Status, Validity};
 use super::seal::{self, SealError};
+use super::write::Written;
 use super::{StoreError, file, formats, io_error};
 use crate::digest;
 use isotherm_wire::format::Unread;
@@ -88,8 +89,12 @@ pub struct Scan {
 
 impl Scan {
     /// A record that has just been written, in place of what its path named before.
-    pub fn put(&mut self, entry: Entry) {
-        self.entries.retain(|other| other.path != entry.path);
+    pub fn put(&mut self, Written { entry, earlier }: Written) {
+        match (self.entries.iter_mut().find(|other| other.path == entry.path), earlier) {
+            // Its stat is another one now, too: the next scan reads it anew.
+            (Some(other), Some(path)) => other.path = path,
+            _ => self.entries.retain(|other| other.path != entry.path),
+        }
         self.entries.push(entry);
     }
 }

@@ -9,6 +9,7 @@ pub use super::settle::Settle;
 
 use super::formats;
 use crate::config::model::{AxisValue, Better};
+use crate::registry::Code;
 use indexmap::IndexMap;
 use isotherm_wire::{
     inspect::{FileFact, Machine},
@@ -86,6 +87,13 @@ impl Record {
     #[must_use]
     pub fn answers(&self) -> bool {
         self.status == Status::Ok && self.validity != Validity::Invalid
+    }
+
+    /// What disturbed a run that ended well, as issue codes in the order in which they were found; empty = nothing that is known here.
+    #[must_use]
+    pub fn contaminated_by(&self) -> Vec<&'static str> {
+        let codes = self.issues.iter().filter(|_| self.status == Status::Ok).filter_map(|issue| Code::of(issue.code.as_str()));
+        codes.filter(|code| code.is_contamination()).map(|code| code.entry().code).collect()
     }
 }
 

@@ -1,9 +1,8 @@
 //! One results directory: who it belongs to, who writes in it now.
 
 use super::durable::{self, Existing};
-use super::index::Entry;
 use super::record::{ExportNote, Record};
-use super::write::{self, Valid};
+use super::write::{self, Valid, Written};
 use super::{StoreError, file, formats, io_error};
 use crate::clock;
 use crate::config::model::Campaign;
@@ -130,7 +129,7 @@ impl Results {
     ///
     /// # Errors
     /// Those of it, and of [`Results::still_there`].
-    pub fn write(&self, record: &mut Record, valid: Valid) -> Result<Entry, StoreError> {
+    pub fn write(&self, record: &mut Record, valid: Valid) -> Result<Written, StoreError> {
         self.still_there()?;
         write::write(&self.dir, record, valid)
     }

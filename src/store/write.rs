@@ -27,11 +27,19 @@ pub enum Valid {
     Yields,
 }
 
-/// Write a record durably, what is large of it into sidecars; its index entry. A record of the same run that is there already is left as it is.
+/// A record that was written.
+#[derive(Debug)]
+pub struct Written {
+    pub entry: Entry,
+    /// What it took the place of became an earlier attempt: its path from now on.
+    pub earlier: Option<String>,
+}
+
+/// Write a record durably, what is large of it into sidecars. A record of the same run that is there already is left as it is.
 ///
 /// # Errors
 /// [`StoreError::Io`]: then neither the old record nor the run's result on the device is lost.
-pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Entry, StoreError> {
+pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Written, StoreError> {
     let mut place = place(record);
     if valid == Valid::Stays && !record.answers() && index::read_record(&results.join(&place)).is_ok_and(|old| old.answers()) {
         place = free_attempt(results, &place, record.ids.attempt);
@@ -43,7 +51,8 @@ pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Entry,
     for (name, bytes) in sidecar::take_out(record, &stem) {
         durable::write(&dir.join(name), &bytes, Existing::Replace)?;
     }
-    let bytes = if move_aside(results, &path, &record.ids.run_id)? {
+    let aside = move_aside(results, &path, &record.ids.run_id)?;
+    let bytes = if aside != Aside::IsTheSame {
         // Moving the last record out of it has removed the directory.
         durable::create_dir_below(results, &dir)?;
         let bytes = seal::seal(record);
@@ -53,7 +62,11 @@ pub fn write(results: &Path, record: &mut Record, valid: Valid) -> Result<Entry,
         file::read(&path).map_err(io_error("read", &path))?
     };
     let meta = fs::metadata(&path).map_err(io_error("read", &path))?;
-    Ok(index::entry(record, place.display().to_string(), &meta, &bytes))
+    let earlier = match aside {
+        Aside::Attempt(path) => path.strip_prefix(results).ok().map(|path| path.display().to_string()),
+        Aside::Gone | Aside::IsTheSame => None,
+    };
+    Ok(Written { entry: index::entry(record, place.display().to_string(), &meta, &bytes), earlier })
 }
 
 /// The name of an attempt: its own number, or the next one that no file has. A name is never a reason to lose a result.
@@ -62,19 +75,31 @@ fn free_attempt(results: &Path, place: &Path, attempt: u32) -> PathBuf {
     (attempt..).map(name).find(|name| !file::is_taken(&results.join(name))).unwrap_or_else(|| name(attempt))
 }
 
-/// Make room for the record of `run_id`; false if it is there already.
-fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreError> {
+/// What became of a record that was in the way.
+#[derive(PartialEq, Eq)]
+enum Aside {
+    /// It is of the run itself, and stays.
+    IsTheSame,
+    /// There is none any more.
+    Gone,
+    /// It is an earlier attempt now, of this path.
+    Attempt(PathBuf),
+}
+
+/// Make room for the record of `run_id`, unless it is there already.
+fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<Aside, StoreError> {
     let bytes = match file::read(path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Aside::Gone),
         Err(e) => return Err(io_error("read", path)(e)),
     };
     match seal::open(&bytes) {
-        Ok(old) if old.ids.run_id == run_id => return Ok(false),
-        Ok(old) if old.answers() => supersede(results, path, &old)?,
+        Ok(old) if old.ids.run_id == run_id => return Ok(Aside::IsTheSame),
+        Ok(old) if old.answers() && old.contaminated_by().is_empty() => supersede(results, path, &old)?,
         Ok(old) => {
             let name = free_attempt(Path::new(""), path, old.ids.attempt);
             durable::rename(path, &name, Existing::Keep).map_err(io_error("rename", path))?;
+            return Ok(Aside::Attempt(name));
         }
         Err(SealError::Unread(newer @ Unread::Newer { .. })) => return Err(formats::unread(path)(newer)),
         Err(_) => {
@@ -84,7 +109,7 @@ fn move_aside(results: &Path, path: &Path, run_id: &str) -> Result<bool, StoreEr
             durable::rename(path, &name, Existing::Replace).map_err(io_error("rename", path))?;
         }
     }
-    Ok(true)
+    Ok(Aside::Gone)
 }
 
 /// Move a record that no longer answers its job to `superseded/<run_id>.json`, its sidecars with it.
