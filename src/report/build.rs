@@ -8,6 +8,7 @@ use super::{
     gather::{Gathered, Point, Run, gather},
     input::{ReportInput, ReportOptions},
     join::{self, Joined},
+    meter,
     model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table},
 };
 use crate::{
@@ -139,7 +140,8 @@ struct Sheet<'t> {
     options: ReportOptions,
 }
 
-/// The rows of a point: one for each operating state that its runs found, because numbers of different states are never averaged.
+/// The rows of a point: one for each operating state that its runs found, and of an energy for each instrument, because numbers of different
+/// ones are never averaged.
 fn rows(index: usize, point: &Point<'_>, sheet: &Sheet<'_>) -> Vec<Row> {
     let options = sheet.options;
     let usable: Vec<&Run<'_>> = point
@@ -151,15 +153,18 @@ fn rows(index: usize, point: &Point<'_>, sheet: &Sheet<'_>) -> Vec<Row> {
         })
         .collect();
     let governors: BTreeSet<&String> = usable.iter().filter_map(|run| run.record.context.state.governor.as_ref()).collect();
-    let mut by_state: BTreeMap<String, Vec<&Run<'_>>> = BTreeMap::new();
+    let instruments: BTreeSet<String> =
+        usable.iter().filter(|_| meter::measures(sheet.key.definition)).filter_map(|run| meter::of_run(run)).collect();
+    let mut by_state: BTreeMap<(String, Option<String>), Vec<&Run<'_>>> = BTreeMap::new();
     for run in usable {
-        by_state.entry(operating_state(&run.record.context.state, governors.len() > 1)).or_default().push(run);
+        let instrument = meter::of_run(run).filter(|_| instruments.len() > 1);
+        by_state.entry((operating_state(&run.record.context.state, governors.len() > 1), instrument)).or_default().push(run);
     }
     if by_state.is_empty() {
         return vec![row(index, point, sheet, &[], states(point, &Counts::of(point), options))];
     }
-    let several = by_state.len() > 1;
-    let rows = by_state.into_iter().enumerate().map(|(place, (state, runs))| {
+    let several = by_state.keys().map(|(state, _)| state).collect::<BTreeSet<_>>().len() > 1;
+    let rows = by_state.into_iter().enumerate().map(|(place, ((state, _), runs))| {
         // What is to be known of the point as a whole stands in its first row.
         let mut states = if place == 0 { states(point, &Counts::of(point), options) } else { Vec::new() };
         if several || !state.is_empty() {
@@ -222,7 +227,8 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     push(number.as_ref().is_some_and(spread_is_high), Code::SpreadHigh);
     push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
     let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
-    Row { point: index, cells, number, absent_reason, states }
+    let instrument = meter::of_runs(&used).filter(|_| meter::measures(key.definition)).map(Foreign::new);
+    Row { point: index, cells, number, absent_reason, instrument, states }
 }
 
 /// Derived figures are rounded to 12 significant digits: the last bits of `exp` and `ln` differ between C libraries.

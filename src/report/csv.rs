@@ -57,7 +57,13 @@ fn header(model: &Model) -> Vec<String> {
     let mut header: Vec<String> = BEFORE_AXES.map(str::to_owned).to_vec();
     header.extend(model.axes.iter().map(|axis| format!("axis.{}", axis.csv())));
     header.extend(AFTER_AXES.map(str::to_owned));
+    header.extend(has_instruments(model).then(|| "instrument".to_owned()));
     header
+}
+
+/// Was energy measured? Only then there is a column for by what.
+fn has_instruments(model: &Model) -> bool {
+    model.tables.iter().flat_map(|table| &table.rows).any(|row| row.instrument.is_some())
 }
 
 fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec<String> {
@@ -98,6 +104,8 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
     };
     line.push(optional(absent));
     line.push(model.include_degraded.to_string());
+    let instrument = || optional(place.and_then(|(_, row)| row.instrument.as_ref()).map(Foreign::csv));
+    line.extend(has_instruments(model).then(instrument));
     line
 }
 

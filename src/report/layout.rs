@@ -173,6 +173,7 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     if model.include_degraded {
         parts.push(Part::Line("degraded runs included".to_owned()));
     }
+    parts.extend(one_instrument(table).map(|instrument| Part::Line(format!("measured by {}", escape(instrument)))));
     let digits = Digits::of(table.rows.iter().filter_map(|row| row.number.as_ref()).map(|number| number.value));
     let mut header = vec![String::new()];
     header.extend(table.columns.iter().map(escape));
@@ -193,10 +194,12 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
 
     for row in &table.rows {
         if let Some(reason) = &row.absent_reason {
-            let label: Vec<String> =
-                table.columns.iter().zip(&row.cells).map(|(name, cell)| format!("{}={}", escape(name), cell_text(cell.as_ref(), escape))).collect();
-            let label = if label.is_empty() { point_label(model, row.point, escape) } else { label.join(", ") };
-            parts.push(Part::Line(format!("{ABSENT} {label}: {}", escape(reason))));
+            parts.push(Part::Line(format!("{ABSENT} {}: {}", row_label(model, table, row, escape), escape(reason))));
+        }
+    }
+    if one_instrument(table).is_none() {
+        for (row, instrument) in table.rows.iter().filter_map(|row| Some((row, row.instrument.as_ref()?))) {
+            parts.push(Part::Line(format!("{}: measured by {}", row_label(model, table, row, escape), escape(instrument))));
         }
     }
     if table.rows.iter().any(|row| row.cells.iter().any(Option::is_none)) {
@@ -205,6 +208,19 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     if table.rows.iter().filter_map(|row| row.number.as_ref()).any(|number| number.runs == 1) {
         parts.push(Part::Line(format!("{ABSENT} under 95 % and CoV: one run has neither")));
     }
+}
+
+/// The instrument of all rows that have one, if it is the same.
+fn one_instrument(table: &Table) -> Option<&Foreign> {
+    let mut instruments = table.rows.iter().filter_map(|row| row.instrument.as_ref());
+    let first = instruments.next()?;
+    instruments.all(|other| other == first).then_some(first)
+}
+
+fn row_label(model: &Model, table: &Table, row: &Row, escape: Escape) -> String {
+    let label: Vec<String> =
+        table.columns.iter().zip(&row.cells).map(|(name, cell)| format!("{}={}", escape(name), cell_text(cell.as_ref(), escape))).collect();
+    if label.is_empty() { point_label(model, row.point, escape) } else { label.join(", ") }
 }
 
 fn is_number(cell: Option<&Cell>) -> bool {

@@ -21,6 +21,7 @@ mod join;
 mod json;
 mod layout;
 mod markdown;
+mod meter;
 mod model;
 mod status;
 mod terminal;

@@ -89,6 +89,9 @@ pub struct Row {
     /// `None` with an `absent_reason`.
     pub number: Option<Number>,
     pub absent_reason: Option<Foreign>,
+    /// Of an energy: by which instrument, of what, in which scope; `None` where no run says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instrument: Option<Foreign>,
     /// What the reader must know about the number; empty = all planned runs are in it.
     pub states: Vec<State>,
 }
