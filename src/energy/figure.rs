@@ -1,7 +1,7 @@
 //! One figure: an instrument over a window, and the checks that it has to pass.
 
 use super::ladder::{Channel, Instrument};
-use super::trace::{Kind, Trace};
+use super::trace::Trace;
 use crate::store::energy::{CheckName, CheckOutcome, EnergyChannel, EnergyCheck, EnergyFigure, EnergyWindow, Observers, Ran, Scope};
 
 /// A shorter window is none: loading and ending weigh as much as what lies between.
@@ -102,8 +102,8 @@ impl Read<'_> {
     }
 }
 
-pub fn figure(instrument: &Instrument<'_>, window: &Window<'_>, times_ns: &[u64]) -> EnergyFigure {
-    let read = |channel| Read { channel, trace: trace(channel, times_ns) };
+pub fn figure<'a>(instrument: &'a Instrument<'a>, window: &Window<'_>, times_ns: &[u64]) -> EnergyFigure {
+    let read = |channel: &'a Channel<'a>| Read { channel, trace: channel.trace(times_ns, &channel.column.values) };
     let reads: Vec<Read<'_>> = instrument.channels.iter().map(read).collect();
     let parts: Vec<Option<f64>> = reads.iter().map(|read| read.joules(window)).collect();
     let joules: Option<f64> = parts.iter().copied().sum();
@@ -152,6 +152,8 @@ pub fn figure(instrument: &Instrument<'_>, window: &Window<'_>, times_ns: &[u64]
         joules: joules.filter(|_| omitted_reason.is_none()),
         mean_w: mean_w.filter(|_| omitted_reason.is_none()),
         omitted_reason,
+        net: None,
+        net_omitted_reason: None,
         per_inference_j,
         per_inference_omitted_reason,
         edge_error_pct,
@@ -160,11 +162,6 @@ pub fn figure(instrument: &Instrument<'_>, window: &Window<'_>, times_ns: &[u64]
         cross_check: None,
         channels: reads.iter().zip(parts).map(|(read, joules)| described(read.channel, joules)).collect(),
     }
-}
-
-fn trace(channel: &Channel<'_>, times_ns: &[u64]) -> Result<Trace, String> {
-    let kind = if channel.is_counter() { Kind::Counter { wraps_at_j: channel.wraps_at_j() } } else { Kind::Power };
-    Trace::of(kind, times_ns, &channel.column.values).map_err(|why| format!("{}: {why}", channel.subject()))
 }
 
 fn described(channel: &Channel<'_>, joules: Option<f64>) -> EnergyChannel {

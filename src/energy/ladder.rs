@@ -2,6 +2,7 @@
 //!
 //! Takes columns and what is known of their drivers, gives instruments, best first; must not know what they read.
 
+use super::trace::{Kind, Trace};
 use crate::store::energy::{Measures, Rung};
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::Capability;
@@ -64,6 +65,12 @@ impl<'a> Channel<'a> {
 
     pub fn is_counter(&self) -> bool {
         self.column.metric == ColumnName::Energy.entry().name
+    }
+
+    /// Readings of it as energy over time.
+    pub fn trace(&self, times_ns: &[u64], values: &[Option<f64>]) -> Result<Trace, String> {
+        let kind = if self.is_counter() { Kind::Counter { wraps_at_j: self.wraps_at_j() } } else { Kind::Power };
+        Trace::of(kind, times_ns, values).map_err(|why| format!("{}: {why}", self.subject()))
     }
 }
 

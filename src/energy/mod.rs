@@ -4,6 +4,7 @@
 
 mod figure;
 mod ladder;
+mod net;
 mod trace;
 
 pub use figure::Timed;
@@ -28,6 +29,8 @@ pub struct Evidence<'a> {
     pub series: &'a Series,
     /// What is known of the instruments among its columns.
     pub instruments: &'a [Capability],
+    /// The same instruments while the device waited for the run; `None` where they were not read.
+    pub idle: Option<&'a Series>,
     /// Spawn and exit of the measured invocation, ns.
     pub invocation: Option<(u64, u64)>,
     /// Inferences in it, where the backend times them.
@@ -54,6 +57,10 @@ pub fn figures(evidence: &Evidence<'_>) -> Vec<EnergyFigure> {
         instruments.iter().map(|instrument| figure::figure(instrument, &window, &evidence.series.monotonic_ns)).collect();
     for (at, instrument) in instruments.iter().enumerate() {
         figures[at].of_record = of_record == Some(at);
+        match net::net(instrument, &figures[at], evidence.idle) {
+            Ok(net) => figures[at].net = Some(net),
+            Err(why) => figures[at].net_omitted_reason = Some(why),
+        }
         let other = (0..instruments.len()).find(|&other| other != at && instrument.is_like(&instruments[other]) && figures[other].joules.is_some());
         figures[at].cross_check = other.and_then(|other| {
             let ratio = figures[other].joules? / figures[at].joules?;

@@ -18,12 +18,13 @@ const HWMON: &str = "/sys/class/hwmon/hwmon3/curr1_input";
 struct Machine {
     series: Series,
     instruments: Vec<Capability>,
+    idle: Option<Series>,
 }
 
 impl Machine {
     fn new() -> Machine {
         let monotonic_ns = (0..=80).map(|tenth| tenth * SECOND / 10).collect();
-        Machine { series: Series { monotonic_ns, columns: Vec::new() }, instruments: Vec::new() }
+        Machine { series: Series { monotonic_ns, columns: Vec::new() }, ..Machine::default() }
     }
 
     fn with(mut self, column: ColumnName, subject: &str, source: &str, driver: &str, value: impl Fn(f64) -> Option<f64>) -> Machine {
@@ -55,7 +56,14 @@ impl Machine {
 
     fn figures(&self, timed: Option<Timed<'_>>) -> Vec<EnergyFigure> {
         let backend = if timed.is_some() { "builtin" } else { "command" };
-        figures(&Evidence { backend, series: &self.series, instruments: &self.instruments, invocation: Some(INVOCATION), timed })
+        figures(&Evidence {
+            backend,
+            series: &self.series,
+            instruments: &self.instruments,
+            idle: self.idle.as_ref(),
+            invocation: Some(INVOCATION),
+            timed,
+        })
     }
 
     /// The only one, of a process.
@@ -236,8 +244,14 @@ fn inferences_that_leave_much_of_the_window_unexplained_have_no_energy() {
 #[test]
 fn without_an_instrument_the_reason_names_what_could_not_be_read() {
     let machine = Machine::new();
-    let evidence =
-        Evidence { backend: "builtin", series: &machine.series, instruments: &machine.instruments, invocation: Some(INVOCATION), timed: None };
+    let evidence = Evidence {
+        backend: "builtin",
+        series: &machine.series,
+        instruments: &machine.instruments,
+        idle: None,
+        invocation: Some(INVOCATION),
+        timed: None,
+    };
     let absent = |metric: &str| Reading {
         metric: metric.into(),
         unit: "J".into(),
@@ -251,4 +265,24 @@ fn without_an_instrument_the_reason_names_what_could_not_be_read() {
     assert_eq!(why, expected);
     let metrics = metrics(&figures(&evidence), "builtin", &why);
     assert_eq!(metrics.values().map(|metric| (metric.value, metric.omitted_reason.as_deref())).collect::<Vec<_>>(), [(None, Some(expected)); 2]);
+}
+
+#[test]
+fn what_a_device_takes_while_it_waits_is_taken_off() {
+    let waited = |seconds: u64, watts: f64| {
+        let mut machine = Machine::new().package(0, 5.0);
+        let values = (0..=seconds).map(|second| Some(900.0 + watts * second as f64)).collect();
+        let columns = vec![Column { values, ..machine.series.columns[0].clone() }];
+        machine.idle = Some(Series { monotonic_ns: (0..=seconds).map(|second| second * SECOND).collect(), columns });
+        machine.figure()
+    };
+    let figure = waited(10, 2.0);
+    let net = figure.net.unwrap();
+    assert!(near(Some(net.joules), 18.0) && near(Some(net.mean_w), 3.0) && near(Some(net.idle_w), 2.0), "{net:?}");
+    assert!(near(figure.joules, 30.0), "the headline is gross");
+    assert_eq!(net.idle_ns, 10 * SECOND);
+    let why = |figure: EnergyFigure| (figure.net, figure.net_omitted_reason.unwrap());
+    assert_eq!(why(waited(9, 2.0)), (None, "it was read for 9.0 s while the device waited, less than 10 s".into()));
+    assert_eq!(why(waited(10, 6.0)), (None, "the device took 6.00 W while it waited and 5.00 W in the window".into()));
+    assert_eq!(why(Machine::new().package(0, 5.0).figure()), (None, "it was not read while the device waited for the run".into()));
 }

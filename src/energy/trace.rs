@@ -55,6 +55,12 @@ impl Trace {
         Ok(trace)
     }
 
+    /// First and last reading; `None` without any.
+    #[must_use]
+    pub fn span_ns(&self) -> Option<(u64, u64)> {
+        self.times_ns.first().copied().zip(self.times_ns.last().copied())
+    }
+
     /// Energy between two moments, J; `None` where readings don't reach so far.
     #[must_use]
     pub fn joules(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
@@ -113,7 +119,7 @@ impl Trace {
     pub fn seen_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         let overlap = |start_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(start_ns.max(from_ns));
         match self.kind {
-            Kind::Counter { .. } => self.times_ns.first().zip(self.times_ns.last()).map_or(0, |(&first_ns, &last_ns)| overlap(first_ns, last_ns)),
+            Kind::Counter { .. } => self.span_ns().map_or(0, |(first_ns, last_ns)| overlap(first_ns, last_ns)),
             Kind::Power => {
                 let longest_ns = self.spacing_ns().unwrap_or(0).saturating_mul(3);
                 let near = self.times_ns.windows(2).filter(|pair| pair[1] - pair[0] <= longest_ns);

@@ -66,6 +66,8 @@ mod tests {
             joules: None,
             mean_w: None,
             omitted_reason: None,
+            net: None,
+            net_omitted_reason: None,
             per_inference_j: None,
             per_inference_omitted_reason: None,
             edge_error_pct: None,

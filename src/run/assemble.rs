@@ -115,6 +115,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         context: Context {
             state,
             headline,
+            idle: result.idle,
             during,
             before: Some(result.before),
             after: Some(result.after),

@@ -36,6 +36,7 @@ pub fn of_run(result: &RunResult, manifest: &Manifest, iterations: Option<&Itera
         backend: &manifest.point.backend,
         series: &result.samples,
         instruments: &result.instruments,
+        idle: result.idle.as_ref(),
         invocation: result.times.spawn_ns.zip(result.times.exit_ns),
         timed,
     };

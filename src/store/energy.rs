@@ -24,6 +24,12 @@ pub struct EnergyFigure {
     /// Why there are no joules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted_reason: Option<String>,
+    /// What is left of it without what the device takes when idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net: Option<NetEnergy>,
+    /// Why nothing is known of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net_omitted_reason: Option<String>,
     /// Gross energy ÷ inferences of the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_inference_j: Option<f64>,
@@ -40,6 +46,20 @@ pub struct EnergyFigure {
     pub cross_check: Option<CrossCheck>,
     /// What was added up, each by its driver's name.
     pub channels: Vec<EnergyChannel>,
+}
+
+/// A figure without what the same instrument measured while the device waited for the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetEnergy {
+    /// Gross energy less idle power over the window.
+    pub joules: f64,
+    /// Gross mean power less idle power.
+    pub mean_w: f64,
+    /// Mean power while it waited.
+    pub idle_w: f64,
+    /// For so long that was looked at.
+    pub idle_ns: u64,
 }
 
 /// Instruments, best first.

@@ -320,6 +320,9 @@ pub struct Context {
     pub state: OperatingState,
     /// Every telemetry source once, ahead of the run.
     pub before: Option<Snapshot>,
+    /// Energy instruments in the last seconds of the wait before the run, once a second; `None` where none was read then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Series>,
     /// Column of telemetry, `metric` or `metric{subject}` → summary over the samples between spawn and exit.
     pub during: BTreeMap<String, DuringSummary>,
     /// Every telemetry source once, after it; what is absent says why.

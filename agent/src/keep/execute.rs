@@ -5,7 +5,7 @@ use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Keep, Launch, Mark};
 use crate::inspect::files::Stat;
 use crate::load::{Census, Lookout};
-use crate::sampler::{Sampler, Sources};
+use crate::sampler::{Idle, Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, inspect, prepare, settle, sys};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, PrepareStep, RunResult, StepOutcome, Times, WarmupInvocation};
@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 const WARMUP_KEPT_BYTES: usize = 64 << 10;
 /// A file that is collected from a run may be this large; its ends are kept, all of it is hashed.
 const MOST_COLLECTED_BYTES: u64 = 1 << 30;
+/// Between two looks at energy instruments during a fixed wait, ns.
+const LOOK_EVERY_NS: u64 = 1_000_000_000;
 /// Memory for samples set aside before a run starts; a longer run takes more as it goes.
 const MOST_EXPECTED_SAMPLES: usize = 6000;
 
@@ -203,23 +205,29 @@ impl<'a> Run<'a> {
     fn settle(&mut self) -> Result<(), Outcome> {
         self.keeper.enter(&self.start.run_id, Phase::Settle);
         self.result.times.settle_start_ns = Some(sys::monotonic_ns());
+        let mut idle = Idle::default();
         let ended = match self.spec.settle {
-            Some(rule) => self.wait_until_settled(rule),
-            None => self.wait_for_settle_ms(),
+            Some(rule) => self.wait_until_settled(rule, &mut idle),
+            None => self.wait_for_settle_ms(&mut idle),
         };
+        self.result.idle = idle.series();
         if !matches!(ended, Err(Outcome::Cancelled { .. })) {
             self.result.times.settle_end_ns = Some(sys::monotonic_ns());
         }
         ended
     }
 
-    fn wait_until_settled(&mut self, rule: Rule) -> Result<(), Outcome> {
+    fn wait_until_settled(&mut self, rule: Rule, idle: &mut Idle) -> Result<(), Outcome> {
         let (keeper, run_id) = (self.keeper, &self.start.run_id);
         let mut sources = Sources::open(Path::new("/"));
         let is_set = |step: &PrepareStep| step.step == Step::Frequency && matches!(step.outcome, StepOutcome::Done | StepOutcome::Skipped);
         let wait = settle::Wait {
             session: &mut keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner),
-            snapshot: &mut || keeper.snapshot(&mut sources),
+            snapshot: &mut || {
+                let snapshot = keeper.snapshot(&mut sources);
+                idle.add(&snapshot);
+                snapshot
+            },
             limits_are_set: self.result.prepare.iter().any(is_set),
             cancelled: self.cancelled.as_raw_fd(),
             told: &mut |celsius, limit| {
@@ -236,14 +244,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn wait_for_settle_ms(&self) -> Result<(), Outcome> {
+    fn wait_for_settle_ms(&self, idle: &mut Idle) -> Result<(), Outcome> {
         let until = sys::boottime_ns() + sys::limit_ns(self.spec.settle_ms);
+        let looks = self.spec.instruments.are_read();
         loop {
+            if looks && until > sys::boottime_ns() {
+                idle.add(&self.keeper.snapshot(&mut Sources::default()));
+            }
             let left = until.saturating_sub(sys::boottime_ns());
-            if sys::poll_readable(&[self.cancelled.as_raw_fd()], Some(left))[0] {
+            if sys::poll_readable(&[self.cancelled.as_raw_fd()], Some(if looks { left.min(LOOK_EVERY_NS) } else { left }))[0] {
                 return Err(Outcome::Cancelled { wait_status: None });
             }
-            if left == 0 {
+            if sys::boottime_ns() >= until {
                 return Ok(());
             }
         }

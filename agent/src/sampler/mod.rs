@@ -3,6 +3,7 @@
 //! Takes a root, gives snapshots and series; must not know what a reading means for a run.
 
 mod cgroup;
+mod idle;
 mod lane;
 mod meminfo;
 mod pressure;
@@ -10,6 +11,7 @@ pub mod sensors;
 mod stat;
 
 use crate::{inspect, sys};
+pub use idle::Idle;
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::{Capability, Family, is_of_a_battery};
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
@@ -79,7 +81,8 @@ pub fn openers(root: &Path) -> Vec<Opener> {
     ]
 }
 
-/// All sources that exist here, and why the others don't.
+/// All sources that exist here, and why the others don't; by default none.
+#[derive(Default)]
 pub struct Sources {
     /// With the number of its definitions.
     sources: Vec<(usize, Box<dyn Source>)>,

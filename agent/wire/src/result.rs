@@ -52,6 +52,9 @@ pub struct RunResult {
     #[serde(default)]
     pub pre_run: Option<PreRun>,
     pub before: Snapshot,
+    /// Energy instruments in the last seconds of the wait before the run, once a second; `None` where none was read, or nothing waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Series>,
     pub samples: Series,
     pub after: Snapshot,
     /// Energy counters and power meters that were read: what is known of them beside their columns.
@@ -86,6 +89,7 @@ impl RunResult {
             cpu_time: None,
             pre_run: None,
             before: Snapshot::default(),
+            idle: None,
             samples: Series::default(),
             after: Snapshot::default(),
             instruments: Vec::new(),
