@@ -1,7 +1,7 @@
 //! `isotherm-agent infer` as its parent sees it: a task on stdin, one line on stdout or one error on stderr.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD};
+use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD, Window};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ const GOLDEN: [(&str, &str); 2] = [
 const MODELS_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/models");
 
 fn task(model: &Path) -> InferTask {
-    InferTask { model: model.to_str().unwrap().to_owned(), threads: 1, warmup: 2, rounds: 3, iterations: 4, cooldown_ms: 0, seed: 1 }
+    InferTask { model: model.to_str().unwrap().to_owned(), threads: 1, warmup: 2, rounds: 3, iterations: 4, window: None, cooldown_ms: 0, seed: 1 }
 }
 
 fn example(name: &str) -> InferTask {
@@ -105,6 +105,17 @@ fn without_warm_up_the_first_inference_is_the_first_timed_one() {
     assert!(output.warmup_ns.is_empty());
     assert_eq!(output.rounds_ns, [[output.first_inference_ns]]);
     assert_eq!(output.window_end_ns - output.window_start_ns, output.first_inference_ns);
+}
+
+#[test]
+fn a_window_is_one_round_of_as_many_inferences_as_fill_it() {
+    let with = |target_ms, least| {
+        let window = Some(Window { target_ms, least });
+        infer(&InferTask { warmup: 3, rounds: 1, iterations: 9, window, ..example("tiny-cnn.onnx") }).rounds_ns
+    };
+    let inferences = |rounds: Vec<Vec<u64>>| rounds.iter().map(Vec::len).collect::<Vec<_>>();
+    // More than it may have, and less than it must.
+    assert_eq!((inferences(with(3_600_000, 1)), inferences(with(0, 4))), (vec![9], vec![4]));
 }
 
 #[test]

@@ -1,33 +1,77 @@
 //! The `builtin` backend: ONNX inference by the engine inside the agent.
 
 use super::{RawOutput, Reading, check_digest, last_words, measured, spread};
-use crate::config::model::Settings;
+use crate::config::model::{Settings, Window as Asked};
 use crate::registry::{Code, MetricId};
 use crate::stats;
 use crate::store::record::{Issue, Iterations, Kind, Metric, Reason};
-use isotherm_wire::task::{InferOutput, InferTask, Task};
+use isotherm_wire::task::{InferOutput, InferTask, Task, Window};
+use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Seed of the generated inputs.
 pub const SEED: u64 = 1;
 
-/// Pause between rounds. A power run has none: the mean of its window is that of a working machine.
-pub(super) fn cooldown_ms(settings: &Settings, kind: Kind) -> u64 {
-    match kind {
-        Kind::Timing => settings.cooldown.as_millis() as u64,
-        Kind::Power => 0,
-    }
-}
+/// A power run aims at so many samples …
+const SAMPLES: f64 = 100.0;
+/// … and lasts at least so long: what a counter that is read at both ends of it misses there is a small part then.
+const LEAST_WINDOW: Duration = Duration::from_secs(5);
+/// Samples are never so rare that a run has to last longer, s.
+const LONGEST_WINDOW: f64 = 3600.0;
+/// Inferences of a warm-up that tell how long one takes.
+const LEAST_WARMUP: u32 = 3;
 
+/// A timing run has its rounds and pauses. A power run has one round without a pause, so that what is measured is a machine at work.
 pub(super) fn task(threads: u32, settings: &Settings, kind: Kind, model: &str) -> Task {
-    Task::Infer(InferTask {
+    let timing = InferTask {
         model: model.to_owned(),
         threads,
         warmup: settings.warmup,
         rounds: settings.rounds,
         iterations: settings.iterations,
-        cooldown_ms: cooldown_ms(settings, kind),
+        window: None,
+        cooldown_ms: settings.cooldown.as_millis() as u64,
         seed: SEED,
+    };
+    Task::Infer(match kind {
+        Kind::Timing => timing,
+        Kind::Power => InferTask { rounds: 1, iterations: most(settings), window: window(settings), warmup: warmup(settings, kind), ..timing },
     })
+}
+
+/// What of the campaign's request is this backend's own.
+pub(super) fn requested(threads: u32, settings: &Settings, kind: Kind) -> Vec<(&'static str, Value)> {
+    let mut requested = vec![("warmup", warmup(settings, kind).into()), ("threads", threads.into())];
+    match (kind, window(settings)) {
+        (Kind::Timing, _) => requested.extend([
+            ("rounds", settings.rounds.into()),
+            ("iterations", settings.iterations.into()),
+            ("cooldown_ms", (settings.cooldown.as_millis() as u64).into()),
+        ]),
+        (Kind::Power, None) => requested.extend([("rounds", 1.into()), ("iterations", most(settings).into())]),
+        (Kind::Power, Some(Window { target_ms, least })) => {
+            requested.push((super::WINDOW, json!({ "target_ms": target_ms, "min": least, "max": most(settings) })));
+        }
+    }
+    requested
+}
+
+fn window(settings: &Settings) -> Option<Window> {
+    let sampled = || Duration::from_secs_f64((SAMPLES / settings.sample_hz).min(LONGEST_WINDOW)).max(LEAST_WINDOW);
+    let Asked { fills, target, min, max: _ } = settings.window;
+    fills.then(|| Window { target_ms: target.unwrap_or_else(sampled).as_millis() as u64, least: min })
+}
+
+/// Inferences of a power run.
+fn most(settings: &Settings) -> u32 {
+    if settings.window.fills { settings.window.max } else { settings.rounds.saturating_mul(settings.iterations) }
+}
+
+fn warmup(settings: &Settings, kind: Kind) -> u32 {
+    match kind {
+        Kind::Power if settings.window.fills => settings.warmup.max(LEAST_WARMUP),
+        _ => settings.warmup,
+    }
 }
 
 pub(super) fn read(expected_digest: Option<&str>, raw: &RawOutput, exit_code: i32) -> Reading {

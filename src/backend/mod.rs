@@ -40,6 +40,9 @@ impl ParseSpec {
     }
 }
 
+/// Name under which a power run's window is requested.
+pub const WINDOW: &str = "window";
+
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
 pub const READ_ISSUES: [Code; 3] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun];
 
@@ -85,14 +88,11 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
 #[must_use]
 pub fn requested(point: &Point, kind: Kind) -> IndexMap<String, Value> {
     let settings = &point.settings;
-    let mut requested: IndexMap<String, Value> = IndexMap::new();
-    requested.insert("warmup".into(), settings.warmup.into());
-    if let Work::Builtin { threads } = &point.work {
-        requested.insert("threads".into(), (*threads).into());
-        requested.insert("rounds".into(), settings.rounds.into());
-        requested.insert("iterations".into(), settings.iterations.into());
-        requested.insert("cooldown_ms".into(), builtin::cooldown_ms(settings, kind).into());
-    }
+    let own = match &point.work {
+        Work::Builtin { threads } => builtin::requested(*threads, settings, kind),
+        Work::Command(_) | Work::Later => vec![("warmup", settings.warmup.into())],
+    };
+    let mut requested: IndexMap<String, Value> = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     if let Some(AxisValue::Text(cpus)) = point.ids.axes.get("cpus") {
         requested.insert("cpus".into(), cpus.clone().into());
     }

@@ -52,6 +52,15 @@ pub struct FoundBlock {
     pub n_looks: u128,
 }
 
+/// Where the block itself says `measure.window`; what it inherits is meant for others.
+fn own_window(entries: &[Entry]) -> Option<Span> {
+    let inner = |entries: &[Entry], name: &str| entries.iter().find(|entry| entry.key.text == name).cloned();
+    match inner(entries, "measure")?.value.kind {
+        Kind::Map(measure) => inner(&measure, "window").map(|window| window.key.span),
+        _ => None,
+    }
+}
+
 pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> Option<FoundBlock> {
     let Kind::Map(entries) = &node.kind else {
         let error = out.error(node.span, "a block of `matrix` is a map");
@@ -59,6 +68,11 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         return None;
     };
     let backend = backend(entries, around, out);
+    if let Some(window) = own_window(entries).filter(|_| backend.is_some_and(|backend| !["builtin", "onnx"].contains(&backend))) {
+        out.error(window, "`measure.window` has no effect here")
+            .label("this is for backend `builtin`")
+            .hint("leave it out: a power run of another backend does what its timing runs do");
+    }
     let level = vocabulary::block(backend);
     let entries = merge::block(entries, around.defaults, around.set, level, out);
     let faults_before = out.count();

@@ -322,6 +322,8 @@ pub struct Settings {
     pub sample_hz: f64,
     /// Whether energy is measured, and in which runs.
     pub power: Power,
+    /// `builtin` only: how long its power runs measure.
+    pub window: Window,
     pub order: Order,
     /// `command`: invocations before the measured one; `builtin`: inferences before the first timed one.
     pub warmup: u32,
@@ -470,6 +472,7 @@ impl Settings {
             prepare: Preparation::default(),
             sample_hz: 10.0,
             power: Power::Off,
+            window: Window::default(),
             order: Order::Interleaved,
             warmup: if backend == "builtin" { 10 } else { 1 },
             rounds: 12,
@@ -493,6 +496,27 @@ pub enum Power {
     Together,
     /// In runs of their own, without timing runs.
     Only,
+}
+
+/// Most inferences of a power run: the time of each is kept, and more would not fit into what is kept of its output.
+pub const MOST_IN_WINDOW: u32 = 100_000;
+
+/// How long a power run measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// As many inferences as fill the target; else as many as a timing run has.
+    pub fills: bool,
+    /// `None` = as long as the sampling needs.
+    pub target: Option<Duration>,
+    /// Inferences.
+    pub min: u32,
+    pub max: u32,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window { fills: true, target: None, min: 1, max: MOST_IN_WINDOW }
+    }
 }
 
 /// How the arms of a group follow each other.

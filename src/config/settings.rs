@@ -3,7 +3,10 @@
 use super::{
     diagnose::Diagnostics,
     fields::{Fields, Slot},
-    model::{Dominance, FatalReason, Frequency, MOST_REPETITIONS, OnTimeout, Order, Power, Preparation, Quiet, Settings, Settle, When},
+    model::{
+        Dominance, FatalReason, Frequency, MOST_IN_WINDOW, MOST_REPETITIONS, OnTimeout, Order, Power, Preparation, Quiet, Settings, Settle, When,
+        Window,
+    },
     vocabulary,
     yaml::Kind,
 };
@@ -47,6 +50,9 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
                     let words =
                         [("off", Power::Off), ("auto", Power::Auto), ("split", Power::Split), ("together", Power::Together), ("only", Power::Only)];
                     set(&mut settings.power, power.choice(&words, &[], out));
+                }
+                if let Some(slot) = inner.get("window") {
+                    window(&mut settings.window, slot, out);
                 }
             }
             "order" => {
@@ -123,6 +129,33 @@ fn settle(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Settle> {
         slot.refuse(format!("the longest wait ({timeout}) is shorter than the shortest ({min})"), "raise `timeout`, or lower `min`", out);
     }
     Some(Settle::Quiet(quiet))
+}
+
+fn window(settings: &mut Window, slot: Slot<'_>, out: &mut Diagnostics) {
+    let Some(fields) = slot.fields(&vocabulary::WINDOW, "window: { target: 10s }", out) else { return };
+    if let Some(mode) = fields.get("mode") {
+        set(&mut settings.fills, mode.choice(&[("auto", true), ("fixed", false)], &[], out));
+    }
+    if let Some(target) = fields.get("target") {
+        set(&mut settings.target, target.duration(out).map(Some));
+        if settings.target.is_some_and(|target| target.is_zero()) {
+            target.refuse("`target` is zero".to_owned(), "write how long a power run is to measure, like `target: 10s`", out);
+        }
+    }
+    for (name, bound) in [("min", &mut settings.min), ("max", &mut settings.max)] {
+        if let Some(slot) = fields.get(name) {
+            set(bound, slot.count(1, MOST_IN_WINDOW, out));
+        }
+    }
+    if settings.min > settings.max {
+        let message = format!("`min` {} is more than `max` {}", settings.min, settings.max);
+        slot.refuse(message, "raise `max`, or lower `min`", out);
+    }
+    let of_auto = ["target", "min", "max"].into_iter().find_map(|name| fields.get(name));
+    if let Some(slot) = of_auto.filter(|_| !settings.fills) {
+        let message = format!("`{}` means nothing with `mode: fixed`", slot.name);
+        slot.refuse(message, "a fixed window has as many inferences as a timing run; leave one of both out", out);
+    }
 }
 
 fn dominance(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Dominance> {

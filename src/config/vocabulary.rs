@@ -3,6 +3,7 @@
 
 use super::{
     level::{Key, Level, key, level},
+    model::MOST_IN_WINDOW,
     shape::{Shape, Word},
 };
 
@@ -49,7 +50,7 @@ static PER_MODEL: [Word; 3] = [
 static FREQUENCIES: [Word; 2] = [word("max", "the highest that the hardware has"), word("min", "the lowest")];
 static ON_TIMEOUT: [Word; 3] =
     [word("flag", "the run is made and has an issue"), word("fail", "it is not made, and failed"), word("skip", "it is not made, and skipped")];
-static WINDOW_MODES: [Word; 2] = [word("auto", ""), word("fixed", "")];
+static WINDOW_MODES: [Word; 2] = [word("auto", "as many as fill the target"), word("fixed", "as many as a timing run")];
 static DOMINANCE_ON: [Word; 3] = [word("oom", ""), word("memory_thrash", ""), word("timeout", "")];
 static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
 static OFF: [Word; 2] = [word("off", ""), word("false", "")];
@@ -378,19 +379,19 @@ pub static MEASURE: Level = level(
     &[
         key("sample_hz", Shape::Number(0.0, 100.0), "Telemetry samples a second").default("10"),
         key("power", Shape::Choice(&POWER), "Whether energy is measured, and in which runs").default("off"),
-        key("window", Shape::Map(&WINDOW), "How long is measured").later(),
+        key("window", Shape::Map(&WINDOW), "`builtin`: how long a power run measures"),
     ],
 );
 
-static WINDOW: Level = level(
+pub static WINDOW: Level = level(
     "measure.window",
     "`window`",
     "window.",
     &[
-        key("mode", Shape::Choice(&WINDOW_MODES), "").default("auto"),
-        key("target", Shape::Duration, "Length aimed at"),
-        key("min", Shape::Whole(1, i64::MAX), "Fewest repetitions of the work"),
-        key("max", Shape::Whole(1, i64::MAX), "Most repetitions of the work"),
+        key("mode", Shape::Choice(&WINDOW_MODES), "How many inferences a power run has").default("auto"),
+        key("target", Shape::Duration, "Length aimed at").default("100 samples, at least 5s"),
+        key("min", Shape::Whole(1, MOST_IN_WINDOW as i64), "Fewest inferences").default("1"),
+        key("max", Shape::Whole(1, MOST_IN_WINDOW as i64), "Most inferences: the time of each is kept").default("100000"),
     ],
 );
 

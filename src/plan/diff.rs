@@ -13,6 +13,7 @@ use crate::store::index::{self, Entry, Scan};
 use crate::store::record::{Kind, PointIds, Reason, Status};
 use indexmap::IndexMap;
 use isotherm_wire::inspect::FileAnswer;
+use serde_json::Value;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -292,10 +293,8 @@ type Rules = OnceCell<(ParseSpec, String)>;
 fn answer<'a>(known: Known<'_>, point: &Point, rules: &Rules, candidates: &[&'a Entry]) -> Found<'a> {
     let mut found = Found::Nothing;
     for &entry in candidates {
-        let this = match library_change(known, point, entry) {
-            None => by_rules(known, point, rules, entry),
-            Some(change) => change,
-        };
+        let change = library_change(known, point, entry).or_else(|| window_change(point, entry));
+        let this = change.unwrap_or_else(|| by_rules(known, point, rules, entry));
         found = match (found, this) {
             (Found::Answer(old), Found::Answer(new)) => Found::Answer(if old.answers() { old } else { new }),
             (Found::Answer(old), _) => Found::Answer(old),
@@ -338,6 +337,16 @@ fn library_change(known: Known<'_>, point: &Point, entry: &Entry) -> Option<Foun
         }
         Some(_) => Some(Found::Changed(format!("{path} is gone"))),
     })
+}
+
+/// `None` = it is no power run, or one of as long a window as is wanted.
+fn window_change(point: &Point, entry: &Entry) -> Option<Found<'static>> {
+    let wanted = match entry.kind {
+        Kind::Power => backend::requested(point, Kind::Power).swap_remove(backend::WINDOW),
+        Kind::Timing => return None,
+    };
+    let told = |window: &Option<Value>| window.as_ref().map_or("fixed".to_owned(), Value::to_string);
+    (entry.window != wanted).then(|| Found::Changed(format!("window changed ({} → {})", told(&entry.window), told(&wanted))))
 }
 
 fn what_changed(known: Known<'_>, index: usize, entry: &Entry) -> String {

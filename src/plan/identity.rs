@@ -57,7 +57,8 @@ pub fn spec(point: &Point) -> Value {
     put("env", json!(env));
 
     // Mutable: time-out, repetitions, order and retries say how often, how long and when, never what.
-    // The kinds of run that `power` asks for are beside it in the job; that a timing run reads instruments is a fact.
+    // The kinds of run that `power` asks for are beside it in the job, and with power runs their window; that a timing run reads
+    // instruments is a fact.
     let Settings {
         repetitions: _,
         timeout: _,
@@ -66,6 +67,7 @@ pub fn spec(point: &Point) -> Value {
         prepare,
         sample_hz,
         power: _,
+        window: _,
         warmup,
         rounds,
         iterations,

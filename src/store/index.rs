@@ -8,9 +8,11 @@ use super::record::{Kind, PointIds, RanRole, Reason, Record, SCHEMA_VERSION, Sta
 use super::seal::{self, SealError};
 use super::write::Written;
 use super::{StoreError, file, formats, io_error};
+use crate::backend::WINDOW;
 use crate::digest;
 use isotherm_wire::format::Unread;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +55,9 @@ pub struct Entry {
     pub output_digest: Option<String>,
     /// Digest of the rules by which its output was read; `None` where the record doesn't say or nothing was read.
     pub rules: Option<String>,
+    /// The window that a power run was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Value>,
     /// Time on the device without the settle, ms.
     pub took_ms: Option<f64>,
     /// From spawn to exit of the measured invocation, ms: what a time limit is for.
@@ -164,6 +169,7 @@ pub fn entry(record: &Record, path: String, meta: &fs::Metadata, bytes: &[u8]) -
         libraries,
         output_digest: record.workload.output_digest.as_ref().map(|d| d.value.clone()),
         rules: record.read.as_ref().map(|read| read.rules.digest()),
+        window: record.requested.get(WINDOW).cloned(),
         took_ms: time.measure_ms.map(|_| phases.iter().flatten().sum()),
         measured_ms: time.measure_ms,
         headline,

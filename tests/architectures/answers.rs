@@ -23,7 +23,7 @@ pub fn models() -> Vec<(String, String)> {
 }
 
 pub fn task(model: &str) -> InferTask {
-    InferTask { model: model.into(), threads: 1, warmup: 1, rounds: 1, iterations: 2, cooldown_ms: 0, seed: 1 }
+    InferTask { model: model.into(), threads: 1, warmup: 1, rounds: 1, iterations: 2, window: None, cooldown_ms: 0, seed: 1 }
 }
 
 fn infer(mut command: Command, task: &InferTask) -> InferOutput {

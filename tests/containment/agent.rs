@@ -46,7 +46,16 @@ fn it_says_its_version_and_infers_in_an_empty_root() {
     let version = Ran(chroot("--version").output().unwrap()).expect(0).stdout();
     assert!(version.starts_with("isotherm-agent ") && version.contains("-linux-"), "{version}");
 
-    let task = isotherm_wire::task::InferTask { model: "/m.onnx".into(), threads: 1, warmup: 1, rounds: 1, iterations: 2, cooldown_ms: 0, seed: 1 };
+    let task = isotherm_wire::task::InferTask {
+        model: "/m.onnx".into(),
+        threads: 1,
+        warmup: 1,
+        rounds: 1,
+        iterations: 2,
+        window: None,
+        cooldown_ms: 0,
+        seed: 1,
+    };
     let mut infer = chroot("infer").spawn().unwrap();
     infer.stdin.take().unwrap().write_all(&serde_json::to_vec(&task).unwrap()).unwrap();
     let said = Ran(infer.wait_with_output().unwrap()).expect(0);

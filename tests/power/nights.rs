@@ -5,6 +5,7 @@ use crate::lab::{Lab, Ran, User, eventually, for_each_user};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 const METER: &str = "class/hwmon/hwmon0/power1_input";
 
@@ -35,8 +36,9 @@ fn unmetered(user: User, power: &str) -> Option<Board> {
 fn asks_for(board: &Board, power: &str) {
     let campaign = board.lab.read("c.yaml");
     let from = campaign.find("measure: {").unwrap();
-    let to = from + campaign[from..].find('}').unwrap() + 1;
-    board.lab.write("c.yaml", format!("{}measure: {{ sample_hz: 50, power: {power} }}{}", &campaign[..from], &campaign[to..]));
+    // To the end of the map of defaults.
+    let to = from + campaign[from..].find('\n').unwrap();
+    board.lab.write("c.yaml", format!("{}measure: {{ sample_hz: 50, power: {power} }} }}{}", &campaign[..from], &campaign[to..]));
 }
 
 /// Names of the records, sorted.
@@ -202,4 +204,53 @@ fn an_instrument_that_may_not_be_read_any_more_fails_its_power_runs_and_nothing_
     let (_, failed) = board.lab.records("c").into_iter().find(|(_, record)| record["status"] == "failed").unwrap();
     assert_eq!((&failed["ids"]["kind"], &failed["reason"]), (&"power".into(), &"precondition".into()));
     assert!(failed["message"].as_str().unwrap().contains("ina226 VDD_IN: Permission denied"), "{}", failed["message"]);
+}
+
+/// Builtin inference in place of the workload.
+fn inference(window: &str) -> Option<Board> {
+    let board = metered(User::Caller, "split")?;
+    let model = fs::read(format!("{}/configs/models/tiny-cnn.onnx", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    board.lab.write("m.onnx", model);
+    let block = "matrix:\n  - { devices: here, backend: builtin, model: m, rounds: 2, iterations: 3, cooldown: 1ms }\n";
+    let campaign = board.lab.read("c.yaml");
+    let (head, _) = campaign.split_once("matrix:").unwrap();
+    board.lab.write("c.yaml", format!("{head}models: {{ m: {{ path: m.onnx }} }}\n{block}"));
+    asks_for(&board, &format!("split, window: {{ {window} }}"));
+    Some(board)
+}
+
+/// Inferences of the power runs, and what was asked of them.
+#[track_caller]
+fn windows(board: &Board) -> Vec<(usize, Value)> {
+    let stands = |path: &Path| !path.display().to_string().contains(".attempt");
+    let records = board.lab.records("c").into_iter().filter(|(path, _)| stands(path)).map(|(_, record)| record);
+    let power = records.filter(|record| record["ids"]["kind"] == "power");
+    let window = |record: Value| {
+        let rounds = record["iterations"]["rounds_ns"].as_array().unwrap();
+        assert_eq!(rounds.len(), 1, "one stretch without a pause");
+        (rounds[0].as_array().unwrap().len(), record["requested"].clone())
+    };
+    power.map(window).collect()
+}
+
+#[test]
+fn a_power_run_has_as_many_inferences_as_fill_its_window() {
+    let Some(board) = inference("target: 1ms, min: 7, max: 7") else { return };
+    // Too short for any energy, which is another matter.
+    board.run(&["run", "c.yaml"]);
+    for (inferences, requested) in windows(&board) {
+        assert_eq!((inferences, &requested["window"]), (7, &serde_json::json!({ "target_ms": 1, "min": 7, "max": 7 })));
+        // Told from the warm-up, of which there is one where the campaign wants none.
+        assert_eq!(requested["warmup"], 3);
+    }
+    // Timing runs are as they always are.
+    let (_, timing) = board.lab.records("c").into_iter().find(|(_, record)| record["ids"]["kind"] == "timing").unwrap();
+    assert_eq!((&timing["requested"]["window"], &timing["requested"]["rounds"]), (&Value::Null, &2.into()));
+
+    // Another window concerns power runs alone.
+    asks_for(&board, "split, window: { mode: fixed }");
+    let ran = board.run(&["run", "c.yaml"]);
+    assert!(ran.stderr().contains("2 jobs: window changed ({\"target_ms\":1,\"min\":7,\"max\":7} → fixed)"), "{}", ran.stderr());
+    assert_eq!(started(&board.lab)[4..], ["power-r0", "power-r1"]);
+    assert!(windows(&board).iter().all(|(inferences, requested)| *inferences == 6 && requested["window"].is_null()));
 }

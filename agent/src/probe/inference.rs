@@ -120,7 +120,7 @@ fn infer(prober: &Prober, runner: &Runner, path: &str) -> Result<ModelOutcome, A
     if !prober.exists(Path::new(path)) {
         return Err(absent(Cause::NotThere, "no such file"));
     }
-    let task = InferTask { model: path.to_owned(), threads: 1, warmup: 1, rounds: 1, iterations: 1, cooldown_ms: 0, seed: 1 };
+    let task = InferTask { model: path.to_owned(), threads: 1, warmup: 1, rounds: 1, iterations: 1, window: None, cooldown_ms: 0, seed: 1 };
     let stdin = serde_json::to_string(&task).map_err(|e| absent(Cause::Failed, &e.to_string()))?;
     let output = runner.run(&["/proc/self/exe", "infer"], Some(stdin), MODEL_LIMIT)?;
     if !output.ok {

@@ -9,7 +9,7 @@ mod tensor;
 pub use error::InferError;
 
 use crate::sys::monotonic_ns;
-use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD};
+use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD, Window};
 use rten::{LoadErrorKind, Model, NodeId, RunError, RunOptions, ThreadPool, Value, ValueOrView};
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -109,6 +109,9 @@ fn check(task: &InferTask) -> Result<(), InferError> {
     }
     if task.iterations == 0 {
         return refuse("iterations", task.iterations, "at least 1");
+    }
+    if task.window.is_some() && task.warmup == 0 {
+        return refuse("warm-up before a window", 0, "at least 1");
     }
     // rten 0.27 prints a table to stdout after every inference when this is set, whatever its value.
     if std::env::var_os("RTEN_TIMING").is_some() {
@@ -218,12 +221,13 @@ fn measure(engine: &Engine, task: &InferTask, mut timings: Timings) -> Result<Me
         timings.warmup_ns.push(inference.end_ns - inference.start_ns);
         keep(inference.outputs);
     }
+    let iterations = task.window.map_or(task.iterations, |window| filling(window, &timings.warmup_ns, task.iterations));
     for round in 0..task.rounds {
         if round > 0 {
             std::thread::sleep(Duration::from_millis(task.cooldown_ms));
         }
         let mut round_start_ns = None;
-        for _ in 0..task.iterations {
+        for _ in 0..iterations {
             let inference = engine.infer()?;
             if timings.timed_ns.is_empty() {
                 timings.window_start_ns = inference.start_ns;
@@ -236,6 +240,15 @@ fn measure(engine: &Engine, task: &InferTask, mut timings: Timings) -> Result<Me
         timings.round_spans_ns.extend(round_start_ns.map(|start_ns| (start_ns, timings.window_end_ns)));
     }
     Ok(Measured { timings, first, last: last.unwrap_or_default() })
+}
+
+/// How many inferences last as long as a window. The first ones of a process are slow, so it goes by the later half of the warm-up.
+fn filling(window: Window, warmup_ns: &[u64], most: u32) -> u32 {
+    let mut settled = warmup_ns[warmup_ns.len() / 2..].to_vec();
+    settled.sort_unstable();
+    let typical_ns = settled.get(settled.len() / 2).copied().unwrap_or(u64::MAX).max(1);
+    let filling = window.target_ms.saturating_mul(1_000_000).div_ceil(typical_ns);
+    u32::try_from(filling).unwrap_or(u32::MAX).max(window.least).min(most)
 }
 
 #[cfg(test)]
@@ -253,6 +266,19 @@ mod tests {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock")).unwrap();
         let entry = format!("name = \"{ENGINE}\"\nversion = \"{ENGINE_VERSION}\"\n");
         assert!(lock.contains(&entry), "Cargo.lock has another {ENGINE} than {ENGINE_VERSION}");
+    }
+
+    #[test]
+    fn a_window_is_filled_by_what_the_later_half_of_the_warm_up_took() {
+        let filled = |warmup_ms: &[u64], target_ms, least, most| {
+            let warmup_ns: Vec<u64> = warmup_ms.iter().map(|ms| ms * 1_000_000).collect();
+            filling(Window { target_ms, least }, &warmup_ns, most)
+        };
+        // 900 and 50 ms are of an engine that still warms up; 4 ms × 1250 are 5 s, 3 ms take one more than 1666.
+        assert_eq!(filled(&[900, 50, 4, 4], 5000, 1, 100_000), 1250);
+        assert_eq!(filled(&[3, 3], 5000, 1, 100_000), 1667);
+        assert_eq!((filled(&[4], 5000, 2000, 100_000), filled(&[4], 5000, 1, 1000)), (2000, 1000));
+        assert_eq!((filled(&[0], u64::MAX, 1, 7), filled(&[60_000], 10, 1, 7)), (7, 1));
     }
 
     #[test]

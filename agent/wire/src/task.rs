@@ -237,12 +237,23 @@ pub struct InferTask {
     /// Inferences before the first timed one, kept apart.
     pub warmup: u32,
     pub rounds: u32,
-    /// Timed inferences per round.
+    /// Timed inferences per round; with a `window`, the most in all.
     pub iterations: u32,
+    /// One round that lasts so long, instead of a fixed number of inferences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
     /// Pause between rounds, ms.
     pub cooldown_ms: u64,
     /// Seed of the generated inputs.
     pub seed: u64,
+}
+
+/// How long a round is to last: as many inferences as fill it by what the last ones of the warm-up took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    pub target_ms: u64,
+    /// However long they take.
+    pub least: u32,
 }
 
 /// What the `infer` child prints on its stdout, one JSON object on one line. All times are CLOCK_MONOTONIC nanoseconds.
