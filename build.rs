@@ -1,6 +1,7 @@
-//! Puts the agent for this machine's architecture into the controller, so that one executable is all there is to install.
+//! Puts the agent for this machine's architecture into the controller, and the companion, so that one executable is all there is to install.
 //!
-//! In this order: `ISOTHERM_AGENT_BIN` names a prebuilt one; the workspace's `agent/` is built, static; else nothing is embedded.
+//! The agent, in this order: `ISOTHERM_AGENT_BIN` names a prebuilt one; the workspace's `agent/` is built, static; else nothing is embedded.
+//! The companion is built from `agent/companion/`, dynamic; where that fails, the controller does without and the build says so.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,10 +12,12 @@ fn main() {
     println!("cargo::rerun-if-env-changed=ISOTHERM_AGENT_BIN");
     let out = PathBuf::from(var("OUT_DIR"));
     let agent = prebuilt().or_else(|| build(&out));
-    let code = match &agent {
-        Some(path) => format!("pub const EMBEDDED: Option<&[u8]> = Some(include_bytes!({path:?}));\n"),
-        None => "pub const EMBEDDED: Option<&[u8]> = None;\n".to_owned(),
+    let companion = build_companion(&out);
+    let constant = |name: &str, path: &Option<PathBuf>| match path {
+        Some(path) => format!("pub const {name}: Option<&[u8]> = Some(include_bytes!({path:?}));\n"),
+        None => format!("pub const {name}: Option<&[u8]> = None;\n"),
     };
+    let code = constant("EMBEDDED", &agent) + &constant("EMBEDDED_COMPANION", &companion);
     fs::write(out.join("embedded_agent.rs"), code).expect("OUT_DIR can be written");
     println!("cargo::rustc-env=ISOTHERM_TARGET={}", var("TARGET"));
 }
@@ -63,7 +66,7 @@ fn build(out: &Path) -> Option<PathBuf> {
         return None;
     }
     let target = var("TARGET");
-    let first = cargo_build(&root, out, &target);
+    let first = cargo_build(&root, out, &target, &AGENT);
     let binary = match first {
         Ok(binary) => binary,
         Err(error) => {
@@ -74,22 +77,51 @@ fn build(out: &Path) -> Option<PathBuf> {
                  If it is the linking that failed, the static C library is missing: Debian and Ubuntu have it in libc6-dev, Fedora and \
                  RHEL in glibc-static, openSUSE in glibc-devel-static; or `rustup target add {musl}`."
             );
-            cargo_build(&root, out, &musl).unwrap_or_else(|e| panic!("building the static agent for {musl} failed:\n{e}"))
+            cargo_build(&root, out, &musl, &AGENT).unwrap_or_else(|e| panic!("building the static agent for {musl} failed:\n{e}"))
         }
     };
     Some(binary)
 }
 
+/// It can't be static: a static program loads no library. So it is for machines whose C library is not older than this one's.
+fn build_companion(out: &Path) -> Option<PathBuf> {
+    let root = PathBuf::from(var("CARGO_MANIFEST_DIR"));
+    if !root.join("agent/companion/Cargo.toml").is_file() || var("CARGO_CFG_TARGET_OS") != "linux" {
+        return None;
+    }
+    let target = var("TARGET");
+    let built = if target.contains("musl") {
+        // NVIDIA's library is for glibc.
+        Err(format!("{target} can't load it"))
+    } else {
+        cargo_build(&root, out, &target, &COMPANION)
+    };
+    let why = built.as_ref().err().map(|error| error.lines().rfind(|line| line.starts_with("error")).unwrap_or(error).to_owned());
+    if let Some(why) = why {
+        println!("cargo::warning=no companion for NVIDIA's library in this build, its GPUs are asked by nvidia-smi: {why}");
+    }
+    built.ok()
+}
+
+/// A program to be embedded.
+struct Embedded {
+    package: &'static str,
+    rustflags: &'static str,
+}
+
+const AGENT: Embedded = Embedded { package: "isotherm-agent", rustflags: "-C target-feature=+crt-static" };
+const COMPANION: Embedded = Embedded { package: "isotherm-companion", rustflags: "" };
+
 /// Build for one target in a target folder of its own: the outer build holds the lock of its own one.
-fn cargo_build(root: &Path, out: &Path, target: &str) -> Result<PathBuf, String> {
+fn cargo_build(root: &Path, out: &Path, target: &str, program: &Embedded) -> Result<PathBuf, String> {
     // OUT_DIR is <target>/…/build/<package>/out; the target folder is the one that cargo tagged.
     let target_dir = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()).unwrap_or(out);
     let own = target_dir.join("agent-build").join(target);
     let mut cargo = Command::new(var("CARGO"));
-    cargo.current_dir(root).args(["build", "--locked", "--package", "isotherm-agent", "--profile", "agent", "--target", target]);
+    cargo.current_dir(root).args(["build", "--locked", "--package", program.package, "--profile", "agent", "--target", target]);
     cargo.arg("--target-dir").arg(&own);
     // Always with --target, so that build scripts and proc macros don't get the flag.
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo.env("RUSTFLAGS", program.rustflags);
     for name in ["CARGO_ENCODED_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CARGO_BUILD_TARGET"] {
         cargo.env_remove(name);
     }
@@ -97,7 +129,7 @@ fn cargo_build(root: &Path, out: &Path, target: &str) -> Result<PathBuf, String>
     if !status.success() {
         return Err(String::from_utf8_lossy(&stderr).into_owned());
     }
-    Ok(own.join(target).join("agent/isotherm-agent"))
+    Ok(own.join(target).join("agent").join(program.package))
 }
 
 fn target_is_installed(target: &str) -> bool {

@@ -8,7 +8,7 @@ mod lookout;
 
 pub use lookout::Lookout;
 
-use crate::sys;
+use crate::{aside, sys};
 use isotherm_wire::load::{CpuTime, MOST_NAMED, ProcessTime};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -60,7 +60,7 @@ impl Census {
                 let ticks = process.ticks.saturating_sub(before.map_or(0, |before| before.ticks));
                 if process.is_kernel_thread {
                     kernel_threads = Some(kernel_threads.unwrap_or(0u64).saturating_add(ticks));
-                } else if *pid != std::process::id() && ticks > 0 {
+                } else if *pid != std::process::id() && !aside::is_one(*pid) && ticks > 0 {
                     let (n, sum) = by_name.entry(&process.name).or_default();
                     (*n, *sum) = (*n + 1, sum.saturating_add(ticks));
                 }
@@ -84,10 +84,11 @@ impl Census {
     }
 }
 
-/// CPU time of this process and of all that it has waited for, with what those had waited for: every run that has ended.
+/// CPU time of this process, of those beside it, and of all that it has waited for, with what those had waited for: every run that has
+/// ended.
 fn agent_ns() -> u64 {
     let children = sys::children_usage();
-    sys::process_cpu_ns() + (children.user_us + children.system_us) * 1000
+    sys::process_cpu_ns() + aside::cpu_ns() + (children.user_us + children.system_us) * 1000
 }
 
 /// Ticks of all CPUs: work of any kind, and what of it was for interrupts. Guests are in user and nice already.

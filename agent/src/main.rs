@@ -2,10 +2,12 @@
 //!
 //! It prepares, executes, samples and seals results; it interprets nothing and knows no campaign. Std threads, no async runtime.
 
+mod aside;
 mod capture;
 mod clock;
 mod contain;
 mod dirs;
+mod gpu;
 mod init;
 mod inspect;
 mod keep;
@@ -35,6 +37,7 @@ usage: isotherm-agent serve --nonce HEX [--state-dir DIR]   one connection, on s
        isotherm-agent init --level LEVEL                    first process of a run; started by the keeper
        isotherm-agent alter ACTION                          one change of the machine before a run; started by the keeper
        isotherm-agent probe --nonce HEX                     what can be measured here; a question on stdin, the answer on stdout
+       isotherm-agent smi PROGRAM                           asks nvidia-smi what it is asked itself; started by the keeper
        isotherm-agent infer                                 builtin inference; a task on stdin, its output on stdout
        isotherm-agent --version
 
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Some("init") => init::main(rest),
         Some("alter") => prepare::act::main(rest),
         Some("probe") => probe::main(rest),
+        Some("smi") => gpu::smi::main(rest),
         Some("infer") => task::infer::run(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()).map_err(|e| e.to_string()),
         Some("--version" | "version") => {
             println!("isotherm-agent {} {}", env!("CARGO_PKG_VERSION"), sys::TARGET);

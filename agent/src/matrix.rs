@@ -43,6 +43,7 @@ fn of_raw_unit(unit: &str) -> RangeInclusive<f64> {
         "uw" => -1e10..=1e10,
         "mw" => -1e7..=1e7,
         "pct" => 0.0..=100.0,
+        "per_mille" => 0.0..=1000.0,
         "online" => 0.0..=2.0,
         "uj" | "bits" | "count" | "state" => FROM_ZERO,
         _ => ANY,

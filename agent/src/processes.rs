@@ -67,6 +67,19 @@ fn after_name(pid: i32) -> Option<String> {
     Some(stat.rsplit_once(')')?.1.trim_start().to_owned())
 }
 
+/// What the kernel calls a process; `None` if there is none.
+pub fn name(pid: i32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
+}
+
+/// Is a process one of those below this one?
+pub fn is_below_us(pid: i32) -> bool {
+    let own = std::process::id() as i32;
+    let parent = |pid: &i32| after_name(*pid)?.split_whitespace().nth(1)?.parse::<i32>().ok();
+    std::iter::successors(parent(&pid), parent).take_while(|&pid| pid > 1).any(|pid| pid == own)
+}
+
 /// When a process was started, clock ticks after boot; `None` if there is none, or only what its parent has not waited for.
 pub fn start_ticks(pid: i32) -> Option<u64> {
     let fields = after_name(pid)?;
@@ -168,6 +181,8 @@ mod tests {
             std::thread::yield_now();
         };
         assert!(descendants(std::process::id() as i32).contains(&found[0]));
+        assert!(is_below_us(found[0]) && !is_below_us(std::process::id() as i32) && !is_below_us(1));
+        assert_eq!(name(root).as_deref(), Some("sh"));
         assert_eq!(descendants_by_parent(root), found, "a kernel that lists no children");
         sys::kill(found[0], libc::SIGKILL);
         child.wait().unwrap();

@@ -52,6 +52,8 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
         };
         // One that was about to exit, because nobody had come for so long, goes away without an answer.
         if keep::introduce(&mut keeper, &call, is_new).is_ok() && sys::has_more(&keeper) {
+            // The keeper, and those beside it: nobody here waits for them.
+            sys::ignore_children();
             return pump(stdin, keeper);
         }
     }

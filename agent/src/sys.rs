@@ -203,6 +203,46 @@ impl PidFd {
     }
 }
 
+/// Fork as a child of our own parent: what goes on in `child` is a copy of this thread alone, may do only what is async-signal-safe, and
+/// ends with it. With the pid a handle on it, which kernels before 5.2 don't give.
+pub fn start_sibling(child: impl FnOnce()) -> io::Result<(i32, Option<PidFd>)> {
+    const NONE: RawFd = -1;
+    let mut fd = NONE;
+    let flags = (libc::CLONE_PARENT | libc::CLONE_PIDFD) as libc::c_ulong;
+    // SAFETY: without a stack and without sharing memory it is a fork; the third argument is the same on all our architectures.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut fd, 0, 0) };
+    match pid {
+        0 => {
+            child();
+            // SAFETY: ends this process; nothing of its parent's is run or flushed.
+            unsafe { libc::_exit(127) }
+        }
+        1.. => {
+            // SAFETY: a fresh descriptor that nobody else owns.
+            let handle = (fd != NONE).then(|| PidFd(unsafe { OwnedFd::from_raw_fd(fd) }));
+            Ok((pid as i32, handle))
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// CPU time of another process, all threads, ns; `None` if there is none.
+pub fn cpu_ns_of(pid: i32) -> Option<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: plain integers and structs on the stack, filled by the call.
+    unsafe {
+        let mut t: libc::timespec = std::mem::zeroed();
+        let told = libc::clock_getcpuclockid(pid, &mut clock) == 0 && libc::clock_gettime(clock, &mut t) == 0;
+        told.then_some(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+}
+
+/// Whoever ends of our children leaves nothing: for a process that waits for none of them.
+pub fn ignore_children() {
+    // SAFETY: plain integers; no handler of ours is replaced.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
 /// Resource usage of all children waited for so far.
 pub fn children_usage() -> isotherm_wire::result::Usage {
     // SAFETY: rusage is plain data, zero is valid, and the kernel fills it.

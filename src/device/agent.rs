@@ -1,4 +1,4 @@
-//! The agent that this controller carries, and its installation under a content-addressed name.
+//! The agent that this controller carries, with its companion, and their installation under content-addressed names.
 
 use crate::digest::sha256_hex;
 use std::fs::{self, DirBuilder, File};
@@ -38,18 +38,23 @@ fn expand_home(path: &str) -> PathBuf {
     }
 }
 
-/// The agent's path in `dir`, installed there if it isn't yet, whole and executable.
+/// Name of the agent's file, ahead of its hash.
+pub const AGENT: &str = "isotherm-agent";
+/// And of the companion's.
+pub const COMPANION: &str = "isotherm-companion";
+
+/// A program's path in `dir`, installed there if it isn't yet, whole and executable.
 ///
 /// # Errors
 /// In words that name the place: not ours, not writable, full.
-pub fn install(dir: &Path, bytes: &[u8], sha256: &str) -> Result<PathBuf, String> {
+pub fn install(dir: &Path, name: &str, bytes: &[u8], sha256: &str) -> Result<PathBuf, String> {
     private_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let path = dir.join(format!("isotherm-agent-{}", &sha256[..12]));
+    let path = dir.join(format!("{name}-{}", &sha256[..12]));
     // Present means that its content matches: a cut copy has the right name as well.
     if fs::read(&path).is_ok_and(|there| sha256_hex(&there) == sha256) {
         return Ok(path);
     }
-    let temporary = dir.join(format!(".isotherm-agent-{}-{}", &sha256[..12], std::process::id()));
+    let temporary = dir.join(format!(".{name}-{}-{}", &sha256[..12], std::process::id()));
     let write = || -> io::Result<()> {
         let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
@@ -87,9 +92,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("bin");
         let sha256 = sha256_hex(b"agent");
-        let path = install(&place, b"agent", &sha256).unwrap();
+        let path = install(&place, AGENT, b"agent", &sha256).unwrap();
         fs::write(&path, "").unwrap();
-        assert_eq!(install(&place, b"agent", &sha256).unwrap(), path);
+        assert_eq!(install(&place, AGENT, b"agent", &sha256).unwrap(), path);
         assert_eq!(fs::read(&path).unwrap(), b"agent");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o755);
     }
@@ -98,6 +103,6 @@ mod tests {
     fn a_directory_that_others_may_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(install(dir.path(), b"agent", &sha256_hex(b"agent")).unwrap_err().contains("others may write"));
+        assert!(install(dir.path(), AGENT, b"agent", &sha256_hex(b"agent")).unwrap_err().contains("others may write"));
     }
 }

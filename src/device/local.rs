@@ -2,13 +2,25 @@
 
 use super::{Architecture, DeviceError, agent};
 use crate::config::model::Local;
+use crate::digest::sha256_hex;
+use isotherm_wire::companion::{COMPANION_VARIABLE, NVML_VARIABLE};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Variables that the agent needs of our environment; a workload gets none of them from it.
-const PASSED_ON: [&str; 8] =
-    ["HOME", "USER", "XDG_STATE_HOME", "ISOTHERM_LEASE", "ISOTHERM_LINGER_MS", "ISOTHERM_CLOCK", isotherm_wire::PROTOCOL_VARIABLE, "PATH"];
+const PASSED_ON: [&str; 9] = [
+    "HOME",
+    "USER",
+    "XDG_STATE_HOME",
+    "ISOTHERM_LEASE",
+    "ISOTHERM_LINGER_MS",
+    "ISOTHERM_CLOCK",
+    isotherm_wire::PROTOCOL_VARIABLE,
+    NVML_VARIABLE,
+    "PATH",
+];
 
 /// Variables by which a probe finds what a user has installed.
 const PASSED_TO_PROBE: [&str; 4] = ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT"];
@@ -34,13 +46,22 @@ fn inherited(names: &'static [&'static str]) -> impl Iterator<Item = (&'static s
     names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)))
 }
 
+/// The companion, installed beside the agent where there is a driver for it to ask. Where it can't be, the agent does without and says so.
+fn companion(dir: &Path) -> Option<PathBuf> {
+    let named = std::env::var_os(NVML_VARIABLE).is_some_and(|path| !path.is_empty());
+    // Of a machine without NVIDIA's driver nothing is to be had; on WSL the device is the host's.
+    let is_needed = named || ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
+    let bytes = agent::EMBEDDED_COMPANION.filter(|_| is_needed)?;
+    agent::install(dir, agent::COMPANION, bytes, &sha256_hex(bytes)).ok()
+}
+
 fn spawn(device: &str, local: &Local, role: impl Fn(&mut Command)) -> Result<Child, DeviceError> {
     let (Some(bytes), Some(sha256)) = (agent::EMBEDDED, agent::embedded_sha256()) else {
         return Err(DeviceError::NoAgent { device: device.into() });
     };
     let mut refusals = Vec::new();
     for dir in agent::bin_dirs(local.bin_dir.as_deref()) {
-        let path = match agent::install(&dir, bytes, sha256) {
+        let path = match agent::install(&dir, agent::AGENT, bytes, sha256) {
             Ok(path) => path,
             Err(why) => {
                 refusals.push(why);
@@ -49,6 +70,9 @@ fn spawn(device: &str, local: &Local, role: impl Fn(&mut Command)) -> Result<Chi
         };
         let mut command = Command::new(&path);
         command.env_clear().envs(inherited(&PASSED_ON));
+        if let Some(companion) = companion(&dir) {
+            command.env(COMPANION_VARIABLE, companion);
+        }
         role(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own: Ctrl-C is for us to handle.

@@ -98,7 +98,9 @@ const INPUTS: [&str; 3] = ["VDD_IN", "POM_5V_IN", "card"];
 pub fn instruments<'a>(series: &'a Series, known: &'a [Capability]) -> Vec<Instrument<'a>> {
     let mut instruments: Vec<Instrument<'a>> = Vec::new();
     for column in &series.columns {
-        let channel = Channel { column, known: known.iter().find(|known| known.source == column.source) };
+        // A file is of one sensor; of several GPUs the same library says the same thing.
+        let is_it = |known: &&Capability| column.source.starts_with('/') || column.subject.as_deref() == Some(known.name.as_str());
+        let channel = Channel { column, known: known.iter().filter(|known| known.source == column.source).find(is_it) };
         let Some((rung, measures)) = place(&channel) else { continue };
         let which = match measures {
             // What NVML and nvidia-smi call a GPU, or the directory of its driver.
@@ -203,7 +205,10 @@ pub mod tests {
 
     /// Columns by metric, subject, source and driver.
     fn machine(columns: &[(ColumnName, &str, &str, &str)]) -> (Series, Vec<Capability>) {
-        let facts = columns.iter().map(|(_, _, source, driver)| known(source, &[("driver", driver)]));
+        let fact = |(_, subject, source, driver): &(ColumnName, &str, &str, &str)| Capability {
+            name: (*subject).into(),
+            ..known(source, &[("driver", driver)])
+        };
         let column = |(column, subject, source, _): &(ColumnName, &str, &str, &str)| Column {
             metric: column.entry().name.into(),
             unit: column.entry().unit.symbol().into(),
@@ -211,7 +216,7 @@ pub mod tests {
             source: (*source).into(),
             values: Vec::new(),
         };
-        (Series { monotonic_ns: Vec::new(), columns: columns.iter().map(column).collect() }, facts.collect())
+        (Series { monotonic_ns: Vec::new(), columns: columns.iter().map(column).collect() }, columns.iter().map(fact).collect())
     }
 
     /// Instruments in order, as rung, what they measure and their channels; and the one of record.
@@ -274,6 +279,13 @@ pub mod tests {
         let (all, record) = told(&[card("GPU-0"), card("GPU-1")], "command");
         assert_eq!(all.len(), 2);
         assert!(record.unwrap_err().starts_with("which of GPU-0, GPU-1 is the whole"));
+        let (series, mut facts) = machine(&[card("GPU-0"), card("GPU-1")]);
+        for (capability, limit_uw) in facts.iter_mut().zip(["250000000", "70000000"]) {
+            let Found::Present(present) = &mut capability.found else { panic!("it is there") };
+            present.facts.insert("limit_uw".into(), limit_uw.into());
+        }
+        let limits: Vec<Option<f64>> = instruments(&series, &facts).iter().map(|i| i.channels[0].limit_w()).collect();
+        assert_eq!(limits, [Some(250.0), Some(70.0)], "each with its own facts");
     }
 
     #[test]

@@ -12,6 +12,10 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
     let source = shell::word(&capability.source);
     let text = match (capability.family, cause) {
         (Family::Inference, Cause::NoAnswer | Cause::Failed) => format!("{source} --version   # what does it wait for, or miss?"),
+        // Of one GPU's values: what a driver doesn't have can't be mended.
+        (_, Cause::NoAnswer) if id.starts_with("gpu.GPU") || id == "gpu.nvidia.library" => {
+            "nvidia-smi   # does it answer? dmesg names a driver that hangs".into()
+        }
         (Family::Gpu, Cause::NoAnswer) => format!("{source}   # what does it wait for?"),
         (_, Cause::NoAnswer) => format!("timeout 2 cat {source}   # a driver that hangs is named by dmesg"),
         (Family::Energy, Cause::NotPermitted) if id.starts_with("energy.rapl") => {
@@ -29,6 +33,13 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
         (Family::Pressure, Cause::NotThere) => "add psi=1 to the kernel's command line (a kernel with CONFIG_PSI)".into(),
         (Family::Pressure, Cause::Failed) if reason.contains("not supported") => "add psi=1 to the kernel's command line".into(),
         (Family::Clock, Cause::NotThere) if !is_virtual(machine) => "sudo modprobe cpufreq-dt   # or the cpufreq driver of this processor".into(),
+        (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.library" && reason.contains("Driver Not Loaded") => {
+            "sudo modprobe nvidia   # is the driver installed?".into()
+        }
+        (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.library" => {
+            "export ISOTHERM_NVML=/path/to/libnvidia-ml.so.1   # it comes with the driver; a container has to be given it (--gpus all)".into()
+        }
+        (Family::Gpu, Cause::NotTried) if id == "gpu.nvidia.library" => "build isotherm on a machine with glibc   # then it has the companion".into(),
         (Family::Gpu, Cause::Failed) if id == "gpu.nvidia.smi" => "sudo modprobe nvidia   # is the driver loaded?".into(),
         (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.devices" => "sudo modprobe nvidia   # is the driver loaded?".into(),
         (Family::Inference, Cause::NotThere) if id == "inference.onnxruntime.env" => "unset ORT_DYLIB_PATH   # or set it to the library".into(),

@@ -101,10 +101,15 @@ fn title(capability: &Capability) -> String {
     match capability.family {
         Family::Temperature => format!("temperature {name}"),
         Family::Clock => format!("clock {name}"),
-        Family::Energy if name.starts_with("RAPL") => format!("energy {name}"),
+        Family::Energy if name.starts_with("RAPL") || capability.unit.as_deref() == Some("mj") => format!("energy {name}"),
         Family::Energy => format!("power {name}"),
         Family::PowerSource if capability.id != "power_source.any" => format!("power source {name}"),
-        Family::Gpu => format!("GPU {name}"),
+        Family::Gpu => {
+            let gpu = if name.starts_with("GPU") { name.clone() } else { format!("GPU {name}") };
+            // Several things are read of one.
+            let what = capability.unit.as_ref().and_then(|_| capability.id.rsplit('.').next());
+            what.map_or_else(|| gpu.clone(), |what| format!("{gpu} {what}"))
+        }
         Family::Inference if capability.id == "inference.builtin" => "builtin inference".into(),
         _ => name.clone(),
     }

@@ -17,6 +17,7 @@ pub fn value(capability: &Capability, present: &Present) -> String {
             }
         }
         (Family::Clock, _) => parts.extend(fact("governor").map(|governor| format!("governor {governor}"))),
+        (Family::Energy, Some("mj")) => parts.push("counter".into()),
         (Family::Energy, Some("uj")) => {
             parts.push("counter".into());
             let range = fact("wraps_at_uj").and_then(|uj| uj.parse::<f64>().ok());
@@ -28,7 +29,12 @@ pub fn value(capability: &Capability, present: &Present) -> String {
             parts.extend(fact("capacity_pct").map(|pct| format!("{pct} %")));
         }
         (Family::Gpu, _) => {
-            parts.extend(["says", "devices", "driver", "pci_id"].into_iter().filter_map(|name| fact(name).map(str::to_owned)));
+            parts.extend(["name", "says", "devices", "driver", "pci_id"].into_iter().filter_map(|name| fact(name).map(str::to_owned)));
+            parts.extend(
+                fact("memory_bytes").and_then(|bytes| bytes.parse::<f64>().ok()).map(|bytes| format!("{:.1} GiB", bytes / f64::from(1 << 30))),
+            );
+            parts.extend(fact("compute_capability").map(|version| format!("compute capability {version}")));
+            parts.extend(fact("power_limit_w").map(|watts| format!("limit {watts} W")));
         }
         (Family::Inference, _) => {
             parts.extend(fact("engine").map(str::to_owned));
@@ -51,11 +57,16 @@ fn number(unit: Option<&str>, value: Option<f64>) -> Option<String> {
     let value = value?;
     Some(match unit? {
         "millicelsius" => format!("{:.1} °C", value / 1e3),
+        "celsius" => format!("{value:.0} °C"),
+        "mhz" => format!("{value:.0} MHz"),
+        "reasons" => format!("{:#x}", value as u64),
+        "bytes" => format!("{:.0} MiB", value / f64::from(1 << 20)),
         "khz" => format!("{:.0} MHz", value / 1e3),
         "hz" => format!("{:.0} MHz", value / 1e6),
         "uw" => format!("{:.2} W", value / 1e6),
         "mw" => format!("{:.2} W", value / 1e3),
         "pct" => format!("{value} %"),
+        "per_mille" => format!("{} %", value / 10.0),
         "online" => if value == 0.0 { "off" } else { "on" }.into(),
         "bits" => throttled(value),
         "state" | "count" => value.to_string(),

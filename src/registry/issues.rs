@@ -158,6 +158,18 @@ isotherm_wire::table! {
             headline: Headline::LeftOutUnlessIncluded,
             hint: "the message names the busiest; stop them, or wait longer with `settle`, then `isotherm run FILE --rerun AXIS=VALUE`",
         }
+        GpuBusyBefore {
+            code: "gpu_busy_before",
+            words: "gpu_busy_before",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "Others used the GPU before the run",
+            when: "A compute context of another process on an NVIDIA GPU just before the workload was started; or, where none is seen, a GPU that \
+                   was more than 10 % busy over its last sample period, a second or more after isotherm last executed anything. Not where the run was \
+                   seen to use another GPU or none",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "end what the message names, then `isotherm run FILE --rerun AXIS=VALUE`",
+        }
         SwapTraffic {
             code: "swap_traffic",
             words: "swap_traffic",
@@ -174,8 +186,9 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Note,
             means: "The device held its clock back during the run",
-            when: "A live bit of the Raspberry Pi's firmware, or a sticky one that wasn't set before; a throttle count of an x86 CPU that has grown. \
-                   Runs of that state have a row of their own",
+            when: "A live bit of the Raspberry Pi's firmware, or a sticky one that wasn't set before; a throttle count of an x86 CPU that has grown; an \
+                   NVIDIA GPU that gives heat, hardware slowdown or power brake as the reason of its clock in a sample of the run. Runs of that state \
+                   have a row of their own",
             headline: Headline::Untouched,
             hint: "cool the device, give it a better supply, or wait longer between runs; measured on purpose, it is the sustained figure",
         }
@@ -579,7 +592,7 @@ impl Code {
     /// Did something else disturb the run, so that another one may come out better? Never judged by the run's own timing.
     #[must_use]
     pub fn is_contamination(self) -> bool {
-        matches!(self, Code::CompetingLoad | Code::BusyBefore | Code::SwapTraffic | Code::Suspended)
+        matches!(self, Code::CompetingLoad | Code::BusyBefore | Code::GpuBusyBefore | Code::SwapTraffic | Code::Suspended)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::manifest::Manifest;
 use super::paths::Roots;
-use super::{context, energy, load, settle};
+use super::{context, energy, gpu, load, settle};
 use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
@@ -50,6 +50,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     issues.extend(issues_of(&result));
     issues.extend(context::issues(&result));
     issues.extend(load::issues(&result));
+    issues.extend(gpu::issues(&result));
     issues.extend(settle::issues(&result));
     let energy = energy::of_run(&result, &manifest, reading.iterations.as_ref());
     issues.extend(energy.issues);
@@ -122,6 +123,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             usage: result.usage,
             competing: result.cpu_time.as_ref().map(load::competing),
             pre_run: result.pre_run.as_ref().map(load::pre_run),
+            gpu_processes: result.gpu_processes,
         },
         metrics: reading.metrics,
         iterations: reading.iterations,

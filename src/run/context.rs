@@ -2,6 +2,7 @@
 //!
 //! Takes an agent's readings, gives an operating state and issues; pure. Must not know what the run measured.
 
+use super::gpu;
 use crate::registry::Code;
 use crate::store::issue::Issue;
 use crate::store::record::{DuringSummary, Headline, OperatingState};
@@ -79,9 +80,9 @@ fn throttled(result: &RunResult) -> Option<Option<String>> {
         let grown = counts.iter().find(|(times, _)| *times > 0.0);
         grown.map(|(times, subject)| format!("{subject} grew by {times}"))
     });
-    match (by_bits, by_count) {
-        (None, None) => None,
-        (bits, counts) => Some(bits.flatten().or(counts.flatten())),
+    match (by_bits, by_count, gpu::throttled(result)) {
+        (None, None, None) => None,
+        (bits, counts, gpus) => Some(bits.flatten().or(counts.flatten()).or(gpus.flatten())),
     }
 }
 

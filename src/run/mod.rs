@@ -7,6 +7,7 @@ mod device_night;
 mod energy;
 pub mod event;
 pub mod filter;
+mod gpu;
 mod load;
 pub mod manifest;
 mod night;

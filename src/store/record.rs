@@ -13,7 +13,7 @@ use crate::registry::Code;
 use indexmap::IndexMap;
 use isotherm_wire::{
     inspect::{FileFact, Machine},
-    result::{Blob, Containment, Executed, StepOutcome, Usage},
+    result::{Blob, Containment, Executed, GpuProcess, StepOutcome, Usage},
     task::{Step, TensorFact},
     telemetry::{Observer, Series, Snapshot},
 };
@@ -338,6 +338,9 @@ pub struct Context {
     /// The same before the window; `None` where nothing was waited for 5 s, or that can't be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_run: Option<PreRun>,
+    /// Who had a compute context on a GPU, from just before the spawn until nothing was left of the run; the run's own among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_processes: Vec<GpuProcess>,
 }
 
 /// Temperature of the headline sensor, the one that speaks for the CPU. `None` = not read at that time.
@@ -360,7 +363,7 @@ pub struct Headline {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatingState {
-    /// Firmware or CPU held the clock back for heat or voltage.
+    /// Firmware, CPU or GPU held the clock back for heat or voltage.
     pub throttled: Option<bool>,
     /// The CPU quota of the keeper's own cgroup held it back.
     pub cgroup_throttled: Option<bool>,

@@ -68,6 +68,8 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
         transparent_hugepages: text(root, "sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(bracketed),
         governor: governor(root),
         uid: sys::uid(),
+        // Files don't tell; who asks drivers does.
+        gpus: Vec::new(),
         limits: cgroup::limits(root),
         containment: containment.clone(),
     }

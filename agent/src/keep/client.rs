@@ -2,7 +2,7 @@
 
 use super::outgoing::{self, Outgoing};
 use super::{Client, Current, Introduction, Keeper, LINGER_NS, SOCKET_NAME, execute, lease::Lease};
-use crate::{inspect, sampler, spool, sys, task};
+use crate::{sampler, spool, sys, task};
 use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
 use isotherm_wire::protocol_version;
@@ -58,6 +58,7 @@ pub fn accept_loop(keeper: &Arc<Keeper>, listener: &UnixListener, mut wakened: &
     keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner).save();
     let given_back = keeper.preparation.lock().unwrap_or_else(PoisonError::into_inner).give_back();
     given_back.failed.iter().for_each(|what| eprintln!("not given back: {what}"));
+    keeper.end_who_looks_on();
     lease.give_back();
     if let Some((client, id)) = reply_to {
         let client = keeper.state().clients.get(&client).map(|c| c.outgoing.clone());
@@ -221,7 +222,7 @@ fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
     let files = request.files.iter().map(|query| (query.key.clone(), hashes.answer(query))).collect();
     hashes.save();
     let instruments = keeper.sensors().lock().unwrap_or_else(PoisonError::into_inner).instruments().to_vec();
-    Inspected { machine: inspect::machine::inspect(Path::new("/"), &keeper.containment), files, snapshot, instruments }
+    Inspected { machine: keeper.machine(), files, snapshot, instruments }
 }
 
 fn run_state(keeper: &Keeper, run_id: &str) -> RunState {

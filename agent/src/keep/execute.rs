@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
             nice: Some(sys::nice()),
         };
         let accepted_ns = sys::monotonic_ns();
-        let machine = inspect::machine::inspect(Path::new("/"), &keeper.containment);
+        let machine = keeper.machine();
         let result = RunResult {
             times: Times { start_unix_ns: sys::realtime_ns(), accepted_ns, ..Times::default() },
             executed,
@@ -303,6 +303,9 @@ impl<'a> Run<'a> {
         let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
         let mut sources = Sources::open(Path::new("/"));
         self.result.before = self.keeper.snapshot(&mut sources);
+        let gpus = self.keeper.gpus();
+        gpus.begin();
+        self.result.machine.gpus = gpus.gpus();
         let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize;
         self.keeper.enter(&self.start.run_id, Phase::Measure);
         let census = Census::take(Path::new("/"));
@@ -313,6 +316,7 @@ impl<'a> Run<'a> {
         (self.result.samples, self.result.observer) = sampler.stop();
         self.result.cpu_time = census.and_then(|before| Census::take(Path::new("/"))?.since(&before));
         self.result.instruments = self.keeper.instruments_read();
+        self.result.gpu_processes = gpus.processes();
         let (mut ended, mapped) = invoked?;
         let outcome = outcome(&ended);
         (self.result.stdout, self.result.stderr) = take_output(&mut ended);

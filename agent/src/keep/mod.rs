@@ -8,13 +8,16 @@ pub mod lease;
 mod outgoing;
 pub mod quarantine;
 
-use crate::inspect::files::{self, HashCache};
+use crate::inspect::{
+    self,
+    files::{self, HashCache},
+};
 use crate::prepare::Preparation;
-use crate::sampler::{Sensors, Sources};
+use crate::sampler::{Sensors, Sources, Watch};
 use crate::spool::Spool;
 use crate::{contain, dirs, processes, settle, sys};
 use isotherm_wire::codec::write_message;
-use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
+use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel, Machine};
 use isotherm_wire::probe::Capability;
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Holder, Phase};
@@ -143,6 +146,22 @@ impl Keeper {
         for client in self.state().clients.values().filter(|c| c.follows.as_deref() == Some(run_id)) {
             client.outgoing.tell(FromAgent::Event(event.clone()));
         }
+    }
+
+    fn gpus(&self) -> Watch {
+        self.sensors().lock().unwrap_or_else(PoisonError::into_inner).gpus().clone()
+    }
+
+    /// Whoever looks at something for the keeper ends with it; one that hangs has to be ended.
+    fn end_who_looks_on(&self) {
+        if let Some(sensors) = self.sensors.get() {
+            sensors.lock().unwrap_or_else(PoisonError::into_inner).gpus().end();
+        }
+    }
+
+    /// What the machine is, now.
+    fn machine(&self) -> Machine {
+        Machine { gpus: self.gpus().gpus(), ..inspect::machine::inspect(Path::new("/"), &self.containment) }
     }
 
     fn enter(&self, run_id: &str, phase: Phase) {

@@ -1,8 +1,10 @@
-//! GPUs: NVIDIA's management library, devices and tool; whatever else the kernel's display drivers carry.
+//! GPUs of NVIDIA: management library, devices and tool, and everything that the library or the tool says of each.
 
 use super::execute::Runner;
 use super::trial::{Prober, absent};
-use super::{NOT_EXECUTED, Surroundings, capability, facts, first_line, found, is_there, limited};
+use super::{NOT_EXECUTED, Surroundings, capability, facts, first_line, is_there};
+use crate::gpu::{self, Looked, Means};
+use isotherm_wire::inspect::Gpu;
 use isotherm_wire::probe::{Capability, Cause, Family, Found, Present};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,40 +29,66 @@ pub const LIBRARY_DIRS: [&str; 12] = [
 ];
 
 pub fn entries(prober: &Prober, around: &Surroundings, runner: &Runner) -> Vec<Capability> {
-    let mut entries = nvidia(prober, around, runner);
-    let dir = prober.at("sys/class/drm");
-    let cards = prober.numbered(&dir, "card", "");
-    let why = cards.as_ref().err().cloned();
-    let before = entries.len();
-    limited(Family::Gpu, "gpu.drm", cards.unwrap_or_default(), &mut entries, |card| of_card(prober, &dir.join(&card).join("device"), &card));
-    if entries.len() == before {
-        let why = why.unwrap_or_else(|| absent(Cause::NotThere, "no card* there"));
-        entries.push(capability(Family::Gpu, "gpu.drm".into(), "display driver", None, prober.shown(&dir), Found::Absent(why)));
-    }
-    entries
-}
-
-fn nvidia(prober: &Prober, around: &Surroundings, runner: &Runner) -> Vec<Capability> {
     let library = LIBRARY_DIRS.iter().map(|dir| prober.at(dir).join("libnvidia-ml.so.1")).find(|path| prober.exists(path));
     let nodes: Vec<String> = prober.numbered(&prober.at("dev"), "nvidia", "").unwrap_or_default();
     let tool = around.program(prober, "nvidia-smi", &[prober.at("usr/lib/wsl/lib")]);
-    if library.is_none() && nodes.is_empty() && tool.is_none() {
+    let (looked, refusals) = if prober.is_live() { gpu::look() } else { (None, Vec::new()) };
+    if library.is_none() && nodes.is_empty() && tool.is_none() && looked.is_none() && refusals.is_empty() {
         let why = absent(Cause::NotThere, "no NVIDIA driver: no libnvidia-ml.so.1, no /dev/nvidia*, no nvidia-smi");
         return vec![capability(Family::Gpu, "gpu.nvidia".into(), "NVIDIA", None, "/dev".into(), Found::Absent(why))];
     }
     let place = |path: &Option<PathBuf>, otherwise: &str| path.as_deref().map_or_else(|| otherwise.to_owned(), |path| prober.shown(path));
     let missing = |what: &str| Found::Absent(absent(Cause::NotThere, what));
-    let library_found = if library.is_some() { is_there(BTreeMap::new()) } else { missing("no libnvidia-ml.so.1 in the usual directories") };
+    let refused = |is_meant: fn(&Means) -> bool| refusals.iter().find(|(means, _)| is_meant(means)).map(|(_, why)| why.clone());
+    let by_companion = looked.as_ref().filter(|looked| matches!(looked.means, Means::Companion(_)));
+    let (library_source, library_found) = match (by_companion, refused(|means| matches!(means, Means::Companion(_)))) {
+        (Some(Looked { gpus, .. }), _) => (gpus.source.clone(), is_there(facts([("driver", gpus.driver.clone())]))),
+        (_, Some(why)) => (place(&library, "libnvidia-ml.so.1"), Found::Absent(why)),
+        _ if library.is_none() => ("/usr/lib".into(), missing("no libnvidia-ml.so.1 in the usual directories")),
+        // It is there, and this agent came without a companion to load it.
+        _ if prober.is_live() => (place(&library, "/usr/lib"), Found::Absent(absent(Cause::NotTried, "no companion was installed to load it"))),
+        _ => (place(&library, "/usr/lib"), is_there(BTreeMap::new())),
+    };
     let nodes_found = if nodes.is_empty() { missing("no /dev/nvidia*") } else { is_there(facts([("devices", Some(nodes.join(", ")))])) };
     let tool_found = match &tool {
         None => missing("no nvidia-smi on the path"),
         Some(tool) => smi(tool, runner),
     };
-    vec![
-        capability(Family::Gpu, "gpu.nvidia.library".into(), "NVIDIA management library", None, place(&library, "/usr/lib"), library_found),
+    let mut entries = vec![
+        capability(Family::Gpu, "gpu.nvidia.library".into(), "NVIDIA management library", None, library_source, library_found),
         capability(Family::Gpu, "gpu.nvidia.devices".into(), "NVIDIA devices", None, "/dev".into(), nodes_found),
         capability(Family::Gpu, "gpu.nvidia.smi".into(), "nvidia-smi", None, place(&tool, "nvidia-smi"), tool_found),
-    ]
+    ];
+    entries.extend(looked.into_iter().flat_map(of_looked));
+    entries
+}
+
+/// Each GPU with what it is, and everything that can be read of it.
+fn of_looked(looked: Looked) -> Vec<Capability> {
+    let of_gpu = |gpu: &Gpu| {
+        let number = |n: Option<u32>| n.map(|n| n.to_string());
+        let flag = |on: Option<bool>| on.map(|on| if on { "on" } else { "off" }.to_owned());
+        let facts = facts([
+            ("name", gpu.name.clone()),
+            ("uuid", gpu.uuid.clone()),
+            ("driver", gpu.driver.clone()),
+            ("compute_capability", gpu.compute_capability.clone()),
+            ("memory_bytes", gpu.memory_bytes.map(|bytes| bytes.to_string())),
+            ("pcie_generation", number(gpu.pcie_generation)),
+            ("pcie_width", number(gpu.pcie_width)),
+            ("pcie_max_generation", number(gpu.pcie_max_generation)),
+            ("pcie_max_width", number(gpu.pcie_max_width)),
+            ("power_limit_w", gpu.power_limit_w.map(|watts| watts.to_string())),
+            ("power_limit_default_w", gpu.power_limit_default_w.map(|watts| watts.to_string())),
+            ("ecc", flag(gpu.ecc)),
+            ("persistence", flag(gpu.persistence)),
+        ]);
+        let id = format!("gpu.{}", gpu.subject).replace(' ', "");
+        let recorded = true;
+        Capability { recorded, ..capability(Family::Gpu, id, &gpu.subject, None, looked.gpus.source.clone(), is_there(facts)) }
+    };
+    let gpus: Vec<Capability> = looked.gpus.gpus.iter().map(of_gpu).collect();
+    gpus.into_iter().chain(looked.entries.into_iter().map(|entry| entry.capability)).collect()
 }
 
 fn smi(tool: &Path, runner: &Runner) -> Found {
@@ -79,20 +107,4 @@ fn smi(tool: &Path, runner: &Runner) -> Found {
         Err(why) if why.cause == Cause::NotTried => is_there(facts([("says", Some(NOT_EXECUTED.into()))])),
         Err(why) => Found::Absent(why),
     }
-}
-
-/// A card by driver and PCI ids, with its busy counter where the driver has one.
-fn of_card(prober: &Prober, dir: &Path, card: &str) -> Vec<Capability> {
-    let text = |file: &str| prober.text(&dir.join(file));
-    let driver = text("uevent").and_then(|t| t.lines().find_map(|l| l.strip_prefix("DRIVER=").map(str::to_owned)));
-    let ids = text("vendor").zip(text("device")).map(|(vendor, device)| format!("{vendor}:{device}"));
-    let facts = facts([("driver", driver), ("pci_id", ids)]);
-    let there = if facts.is_empty() { Found::Absent(absent(Cause::Failed, "neither driver nor ids can be read")) } else { is_there(facts) };
-    let mut entries = vec![capability(Family::Gpu, format!("gpu.{card}"), card, None, prober.shown(dir), there)];
-    let busy = dir.join("gpu_busy_percent");
-    if prober.exists(&busy) {
-        let trial = prober.number(&busy, &(0..=100));
-        entries.push(capability(Family::Gpu, format!("gpu.{card}.busy"), &format!("{card} busy"), Some("pct"), prober.shown(&busy), found(trial)));
-    }
-    entries
 }

@@ -4,6 +4,7 @@
 //! made of a reading. One file per family. It neither needs nor takes the lease: it asks who holds it, and leaves if somebody does.
 
 mod clock;
+mod display;
 mod energy;
 mod execute;
 mod gpu;
@@ -94,7 +95,7 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
 
 /// Everything, family by family.
 fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine: &Machine) -> Vec<Capability> {
-    let families: [Vec<Capability>; 9] = [
+    let families: [Vec<Capability>; 10] = [
         recorded::entries(prober),
         temperature::entries(prober),
         clock::entries(prober),
@@ -102,6 +103,7 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
         energy::entries(prober, around, runner),
         power_source::entries(prober),
         gpu::entries(prober, around, runner),
+        display::entries(prober),
         inference::entries(prober, around, runner),
         permission::entries(prober, runner, machine),
     ];
@@ -125,8 +127,8 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
 /// Everything that is read from a file of `/sys`: what the sampler has to know of before it reads.
 pub fn sensors(root: &Path) -> Vec<Capability> {
     let prober = Prober::with_deadlines(root, SENSOR_DEADLINE, SENSORS_TOGETHER);
-    let families: [fn(&Prober) -> Vec<Capability>; 5] =
-        [temperature::entries, clock::entries, throttling::entries, energy::files, power_source::entries];
+    let families: [fn(&Prober) -> Vec<Capability>; 6] =
+        [temperature::entries, clock::entries, throttling::entries, energy::files, power_source::entries, display::entries];
     families.into_iter().flat_map(|family| family(&prober)).collect()
 }
 

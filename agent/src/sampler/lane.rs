@@ -1,6 +1,6 @@
-//! The lane of sensors: files that a driver may let hang are read by a thread of their own, which is left behind when that happens.
+//! A lane of sensors: what a driver may let hang is read by a thread of its own, which is left behind when that happens.
 //!
-//! Takes sensors, gives the values of the last round and who was given up; must not know what a value means.
+//! Takes sensors and how to read them, gives the values of the last round and who was given up; must not know what a value means.
 
 use super::sensors::Sensor;
 use crate::sys;
@@ -10,15 +10,28 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A sensor that doesn't answer within this time is not asked again in this session, ns: the slowest honest ones, on an i2c bus at
+/// A file that doesn't answer within this time is not asked again in this session, ns: the slowest honest ones, on an i2c bus at
 /// 100 kHz or behind a battery's controller, take some tens of milliseconds.
 const GIVE_UP_NS: u64 = 250_000_000;
 /// A sensor whose read takes longer than this …
 const COSTLY_NS: u64 = 5_000_000;
 /// … is read this often only, ns.
 const COSTLY_EVERY_NS: u64 = 1_000_000_000;
+/// Who gives up later than this is slow as a rule, ns.
+const PROMPT_NS: u64 = 1_000_000_000;
 /// A sensor's text is a number.
 const TEXT_BYTES: usize = 64;
+
+/// Reads the sensors of a lane, in their order. Each of the lane's threads has one of its own, which is lost with it.
+pub trait Reader {
+    /// Everything is about to be read; there is time for what isn't a value.
+    fn look_around(&mut self) {}
+    /// The sensor at that place; `None` where this read failed.
+    fn read(&mut self, at: usize) -> Option<f64>;
+}
+
+/// Makes a reader, on the thread that is to use it.
+type Open = Box<dyn Fn() -> Box<dyn Reader> + Send + Sync>;
 
 /// Reads all sensors once whenever it is told to.
 pub struct Lane {
@@ -28,6 +41,8 @@ pub struct Lane {
 
 struct Shared {
     sensors: Vec<Sensor>,
+    open: Open,
+    give_up_ns: u64,
     state: Mutex<State>,
     finished: Condvar,
 }
@@ -37,7 +52,7 @@ struct State {
     reader: u64,
     /// Which sensor is being read, and since when; `None` between rounds.
     reading: Option<(usize, u64)>,
-    /// What was read and nobody has taken yet.
+    /// What was read and not taken yet: a value that came too late for its sample waits for the next one.
     values: Vec<Option<f64>>,
     /// Costly ones are read as well.
     everything: bool,
@@ -49,7 +64,14 @@ struct State {
 }
 
 impl Lane {
+    /// A lane of files.
     pub fn start(sensors: Vec<Sensor>) -> Lane {
+        let files: Arc<[Sensor]> = sensors.clone().into();
+        Lane::with(sensors, GIVE_UP_NS, Box::new(move || Box::new(Files { sensors: Arc::clone(&files), open: files.iter().map(|_| None).collect() })))
+    }
+
+    /// A lane of what `open`'s readers read; one that doesn't answer within `give_up_ns` is not asked again.
+    pub fn with(sensors: Vec<Sensor>, give_up_ns: u64, open: Open) -> Lane {
         let n = sensors.len();
         let state = State {
             reader: 0,
@@ -60,7 +82,7 @@ impl Lane {
             costs: vec![None; n],
             given_up: vec![false; n],
         };
-        let shared = Arc::new(Shared { sensors, state: Mutex::new(state), finished: Condvar::new() });
+        let shared = Arc::new(Shared { sensors, open, give_up_ns, state: Mutex::new(state), finished: Condvar::new() });
         let go = if n == 0 { channel().0 } else { read_on(&shared, 0) };
         Lane { shared, go }
     }
@@ -85,7 +107,7 @@ impl Lane {
         let now_ns = sys::monotonic_ns();
         match state.reading {
             None => {}
-            Some((at, since_ns)) if now_ns.saturating_sub(since_ns) > GIVE_UP_NS => {
+            Some((at, since_ns)) if now_ns.saturating_sub(since_ns) > self.shared.give_up_ns => {
                 state.given_up[at] = true;
                 state.values[at] = None;
                 state.reading = None;
@@ -100,7 +122,9 @@ impl Lane {
         if state.values.is_empty() {
             return true;
         }
-        state.values.fill(None);
+        if everything {
+            state.values.fill(None);
+        }
         state.everything = everything;
         state.reading = Some((0, now_ns));
         // Without a thread, as where none could be started, nothing is read.
@@ -110,14 +134,24 @@ impl Lane {
         true
     }
 
-    /// Values by sensor, once the round is over or `patience` is; who isn't through by then has none. Each is given once, so that none
-    /// stands for a later moment than the one it was read at. Is the round over?
+    /// Values by sensor, once the round is over or `patience` is. Each is given once, so that none stands for a later moment than the one it
+    /// was read at; that of who isn't through by then is in the next sample. Is the round over?
     pub fn take(&self, patience: Duration, values: &mut [Option<f64>]) -> bool {
         let state = self.shared.state();
         let waited = self.shared.finished.wait_timeout_while(state, patience, |state| state.reading.is_some());
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         values.iter_mut().zip(&mut state.values).for_each(|(value, read)| *value = read.take());
         state.reading.is_none()
+    }
+
+    /// How many values there are.
+    pub fn width(&self) -> usize {
+        self.shared.sensors.len()
+    }
+
+    /// Is an edge of a run worth waiting for it?
+    pub fn is_prompt(&self) -> bool {
+        self.shared.give_up_ns <= PROMPT_NS
     }
 
     /// Everything once, now, costly ones too: waits as long as any sensor may take, and goes on without those that hang.
@@ -127,7 +161,7 @@ impl Lane {
         // Each of them may hang once, and a round of before may be on its way.
         for _ in 0..self.shared.sensors.len() + 2 {
             begun |= self.begin(true);
-            let is_over = self.take(Duration::from_nanos(GIVE_UP_NS + COSTLY_NS), &mut read);
+            let is_over = self.take(Duration::from_nanos(self.shared.give_up_ns + COSTLY_NS), &mut read);
             values.iter_mut().zip(&read).for_each(|(value, read)| *value = read.or(*value));
             if begun && is_over {
                 return;
@@ -139,14 +173,19 @@ impl Lane {
     pub fn slowed(&self) -> Vec<(String, u64)> {
         let state = self.shared.state();
         let costly = |(sensor, cost): (&Sensor, &Option<(u64, u64)>)| {
-            cost.filter(|(cost_ns, _)| *cost_ns > COSTLY_NS).map(|(cost_ns, _)| (sensor.subject.clone(), cost_ns))
+            cost.filter(|(cost_ns, _)| *cost_ns > COSTLY_NS).map(|(cost_ns, _)| (sensor.name(), cost_ns))
         };
         self.shared.sensors.iter().zip(&state.costs).filter_map(costly).collect()
     }
 
+    /// Sensors that stopped answering, with what happened.
+    pub fn given_up(&self) -> Vec<(String, String)> {
+        self.shared.sensors.iter().zip(self.why_given_up()).filter_map(|(sensor, why)| Some((sensor.name(), why?))).collect()
+    }
+
     /// Of each sensor why it is not asked any more; `None` = it is.
     pub fn why_given_up(&self) -> Vec<Option<String>> {
-        let why = |given_up: &bool| given_up.then(|| format!("no answer within {} ms", GIVE_UP_NS / 1_000_000));
+        let why = |given_up: &bool| given_up.then(|| format!("no answer within {} ms", self.shared.give_up_ns / 1_000_000));
         self.shared.state().given_up.iter().map(why).collect()
     }
 }
@@ -170,11 +209,15 @@ impl Shared {
     }
 
     /// One round; false for a thread that has been left behind.
-    fn round(&self, reader: u64, files: &mut [Option<Vec<File>>]) -> bool {
+    fn round(&self, number: u64, reader: &mut dyn Reader) -> bool {
+        let Some(everything) = self.state_of(number).map(|state| state.everything) else { return false };
+        if everything {
+            reader.look_around();
+        }
         for (at, sensor) in self.sensors.iter().enumerate() {
             let begin_ns = sys::monotonic_ns();
             {
-                let Some(mut state) = self.state_of(reader) else { return false };
+                let Some(mut state) = self.state_of(number) else { return false };
                 let rested = |(cost_ns, then_ns): (u64, u64)| cost_ns <= COSTLY_NS || begin_ns.saturating_sub(then_ns) >= COSTLY_EVERY_NS;
                 let is_left_alone = sensor.column.is_instrument() && !state.instruments;
                 if is_left_alone || state.given_up[at] || !(state.everything || state.costs[at].is_none_or(rested)) {
@@ -182,15 +225,12 @@ impl Shared {
                 }
                 state.reading = Some((at, begin_ns));
             }
-            if files[at].is_none() {
-                files[at] = sensor.files.iter().map(|path| File::open(path).ok()).collect();
-            }
-            let value = files[at].as_ref().and_then(|files| read(sensor, files));
-            let Some(mut state) = self.state_of(reader) else { return false };
+            let value = reader.read(at);
+            let Some(mut state) = self.state_of(number) else { return false };
             state.values[at] = value;
             state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
         }
-        let Some(mut state) = self.state_of(reader) else { return false };
+        let Some(mut state) = self.state_of(number) else { return false };
         state.reading = None;
         self.finished.notify_all();
         true
@@ -198,15 +238,31 @@ impl Shared {
 }
 
 /// A thread that does a round for every message.
-fn read_on(shared: &Arc<Shared>, reader: u64) -> Sender<()> {
+fn read_on(shared: &Arc<Shared>, number: u64) -> Sender<()> {
     let (go, rounds): (Sender<()>, Receiver<()>) = channel();
     let shared = Arc::clone(shared);
     // Where no thread can be started, `go` has no receiver any more.
     let _ = thread::Builder::new().name("sensors".into()).spawn(move || {
-        let mut files = shared.sensors.iter().map(|_| None).collect::<Vec<_>>();
-        while rounds.recv().is_ok() && shared.round(reader, &mut files) {}
+        let mut reader = (shared.open)();
+        while rounds.recv().is_ok() && shared.round(number, reader.as_mut()) {}
     });
     go
+}
+
+/// Reads files, held open from their first read on.
+struct Files {
+    sensors: Arc<[Sensor]>,
+    open: Vec<Option<Vec<File>>>,
+}
+
+impl Reader for Files {
+    fn read(&mut self, at: usize) -> Option<f64> {
+        let sensor = &self.sensors[at];
+        if self.open[at].is_none() {
+            self.open[at] = sensor.files.iter().map(|path| File::open(path).ok()).collect();
+        }
+        self.open[at].as_ref().and_then(|files| read(sensor, files))
+    }
 }
 
 fn read(sensor: &Sensor, files: &[File]) -> Option<f64> {

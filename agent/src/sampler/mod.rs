@@ -3,6 +3,7 @@
 //! Takes a root, gives snapshots and series; must not know what a reading means for a run.
 
 mod cgroup;
+mod gpu;
 mod idle;
 mod lane;
 mod meminfo;
@@ -10,7 +11,8 @@ mod pressure;
 pub mod sensors;
 mod stat;
 
-use crate::{inspect, sys};
+use crate::{aside, inspect, sys};
+pub use gpu::Watch;
 pub use idle::Idle;
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::{Capability, Family, is_of_a_battery};
@@ -137,25 +139,37 @@ fn readings(definitions: &[Definition], values: &[Option<f64>]) -> Vec<Reading> 
     definitions.iter().zip(values).map(reading).collect()
 }
 
-/// The sensors of a machine, with the lane that reads them. Found once: what a driver lets hang, it lets hang again.
+/// The sensors of a machine, with the lanes that read them. Found once: what a driver lets hang, it lets hang again.
 pub struct Sensors {
-    lane: Lane,
+    /// Of files, and of GPUs where there are any: whoever hangs in one delays none in the other.
+    lanes: Vec<Lane>,
+    /// Those of one lane after those of the other.
     definitions: Vec<Definition>,
     /// What is there and could not be read when it was tried.
     absent: Vec<Reading>,
     /// Energy counters and power meters, as they were found.
     instruments: Vec<Capability>,
+    gpus: gpu::Watch,
 }
 
 impl Sensors {
-    /// Try everything below `root` once. Takes some milliseconds, and longer where something hangs.
+    /// Try everything below `root` once. Takes some milliseconds, and longer where something hangs or a GPU has to wake.
     pub fn find(root: &Path) -> Sensors {
         let mut capabilities = crate::probe::sensors(root);
-        let (mut found, absent) = sensors::of(root, &capabilities);
+        let (mut found, mut absent) = sensors::of(root, &capabilities);
         // In this order they are read: what is counted or multiplied by time is worth most close to the time of its sample.
         found.sort_by_key(|sensor| !sensor.column.is_instrument());
+        let mut sensors = Sensors::reading(found);
+        // Of a copy of a machine's files nobody can be asked.
+        if let Some(of_gpus) = (root == Path::new("/")).then(gpu::find).flatten() {
+            sensors.definitions.extend(of_gpus.sensors.iter().map(sensors::Sensor::definition));
+            sensors.lanes.push(Lane::with(of_gpus.sensors, of_gpus.give_up_ns, of_gpus.open));
+            absent.extend(of_gpus.absent);
+            capabilities.extend(of_gpus.capabilities);
+            sensors.gpus = of_gpus.watch;
+        }
         capabilities.retain(|capability| capability.family == Family::Energy);
-        Sensors { absent, instruments: capabilities, ..Sensors::reading(found) }
+        Sensors { absent, instruments: capabilities, ..sensors }
     }
 
     /// The frequency limits of every cpufreq policy, which are no telemetry: twice a policy, `policy0 min` and `policy0 max`.
@@ -164,9 +178,8 @@ impl Sensors {
     }
 
     fn reading(found: Vec<sensors::Sensor>) -> Sensors {
-        let definition = |s: &sensors::Sensor| Definition { column: s.column, subject: Some(s.subject.clone()), source: s.source.clone() };
-        let definitions = found.iter().map(definition).collect();
-        Sensors { lane: Lane::start(found), definitions, absent: Vec::new(), instruments: Vec::new() }
+        let definitions = found.iter().map(sensors::Sensor::definition).collect();
+        Sensors { lanes: vec![Lane::start(found)], definitions, absent: Vec::new(), instruments: Vec::new(), gpus: gpu::Watch::default() }
     }
 
     /// Energy counters and power meters, those that can't be read among them.
@@ -176,13 +189,17 @@ impl Sensors {
 
     /// Those that are read.
     pub fn instruments_read(&self) -> Vec<Capability> {
-        let all = if self.lane.reads_instruments() { &self.instruments[..] } else { &[] };
+        let all = if self.reads_instruments() { &self.instruments[..] } else { &[] };
         all.iter().filter(|instrument| instrument.present().is_some()).cloned().collect()
     }
 
     /// Are they read from now on?
     pub fn read_instruments(&self, are_read: bool) {
-        self.lane.read_instruments(are_read);
+        self.lanes.iter().for_each(|lane| lane.read_instruments(are_read));
+    }
+
+    fn reads_instruments(&self) -> bool {
+        self.lanes.iter().all(Lane::reads_instruments)
     }
 
     /// Why none of them can be read; `None` = one can.
@@ -195,19 +212,50 @@ impl Sensors {
         Some(if reasons.is_empty() { "none was found".into() } else { reasons.join("; ") })
     }
 
+    /// The GPUs, and who computes on them.
+    pub fn gpus(&self) -> &gpu::Watch {
+        &self.gpus
+    }
+
+    /// Begin a round in every lane.
+    fn ask(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::ask);
+    }
+
+    /// Values by definition; all lanes together are waited for this long. Are the rounds over, but for those that take their time?
+    fn take(&self, patience: Duration, values: &mut [Option<f64>]) -> bool {
+        let mut are_over = true;
+        let until_ns = sys::monotonic_ns() + patience.as_nanos() as u64;
+        let mut rest = values;
+        for lane in &self.lanes {
+            let (own, others) = rest.split_at_mut(lane.width());
+            are_over &= lane.take(Duration::from_nanos(until_ns.saturating_sub(sys::monotonic_ns())), own) || !lane.is_prompt();
+            rest = others;
+        }
+        are_over
+    }
+
+    fn slowed(&self) -> Vec<(String, u64)> {
+        self.lanes.iter().flat_map(Lane::slowed).collect()
+    }
+
     /// Those that stopped answering, by name, with what happened.
     fn given_up(&self) -> Vec<(String, String)> {
-        let named = |(d, why): (&Definition, Option<String>)| Some((d.subject.clone()?, why?));
-        self.definitions.iter().zip(self.lane.why_given_up()).filter_map(named).collect()
+        self.lanes.iter().flat_map(Lane::given_up).collect()
     }
 
     /// Each of them once, with the reason where one has no value.
     pub fn readings(&mut self) -> Vec<Reading> {
         let mut values = vec![None; self.definitions.len()];
-        self.lane.all(&mut values);
+        let mut rest = &mut values[..];
+        for lane in &mut self.lanes {
+            let (own, others) = rest.split_at_mut(lane.width());
+            lane.all(own);
+            rest = others;
+        }
         let mut readings = readings(&self.definitions, &values);
-        let left_alone = !self.lane.reads_instruments();
-        for ((reading, definition), why) in readings.iter_mut().zip(&self.definitions).zip(self.lane.why_given_up()) {
+        let left_alone = !self.reads_instruments();
+        for ((reading, definition), why) in readings.iter_mut().zip(&self.definitions).zip(self.lanes.iter().flat_map(Lane::why_given_up)) {
             let why = why.or_else(|| (left_alone && definition.column.is_instrument()).then(|| NOT_READ.to_owned()));
             reading.absent = why.or(reading.absent.take());
         }
@@ -251,7 +299,7 @@ impl Sampler {
         }
         let (mut told, control) = sys::pipe()?;
         let (begin, begun) = channel();
-        let cpu_before = sys::process_cpu_ns();
+        let cpu_before = sys::process_cpu_ns() + aside::cpu_ns();
         let sensors = Arc::clone(sensors);
         let mut definitions = sources.definitions.clone();
         definitions.extend(lock(&sensors).definitions.iter().cloned());
@@ -268,10 +316,10 @@ impl Sampler {
             loop {
                 let start = sys::monotonic_ns();
                 // The sensors' thread reads while this one does.
-                lock(&sensors).lane.ask();
+                lock(&sensors).ask();
                 let (own, of_sensors) = values.split_at_mut(sources.definitions.len());
                 sources.read(own);
-                let is_whole = lock(&sensors).lane.take(PATIENCE, of_sensors);
+                let is_whole = lock(&sensors).take(PATIENCE, of_sensors);
                 times.push(start);
                 table.extend_from_slice(&values);
                 let end = sys::monotonic_ns();
@@ -301,9 +349,10 @@ impl Sampler {
             }
             let samples = times.len() as u64;
             let span = times.last().copied().unwrap_or(0) - times.first().copied().unwrap_or(0);
-            let (slowed, given_up, reads_instruments) = {
+            let (slowed, given_up, reads_instruments, cpu_after) = {
                 let sensors = lock(&sensors);
-                (sensors.lane.slowed(), sensors.given_up(), sensors.lane.reads_instruments())
+                let cpu_ns = sys::process_cpu_ns() + aside::cpu_ns();
+                (sensors.slowed(), sensors.given_up(), sensors.reads_instruments(), cpu_ns)
             };
             let observer = Observer {
                 requested_hz: hz,
@@ -314,7 +363,7 @@ impl Sampler {
                 read_cost_max_ns: (samples > 0).then_some(cost_max),
                 slowed,
                 given_up,
-                agent_cpu_ns: sys::process_cpu_ns() - cpu_before,
+                agent_cpu_ns: cpu_after.saturating_sub(cpu_before),
             };
             let columns = definitions
                 .iter()

@@ -2,6 +2,7 @@
 //!
 //! Takes the probe's entries, gives columns, names and how texts become numbers; must not know when anything is read.
 
+use super::Definition;
 use crate::probe::temperature::PLAUSIBLE_MC;
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::{Capability, Family, Found};
@@ -17,7 +18,7 @@ pub struct Sensor {
     pub subject: String,
     /// The file, as the machine itself would name it.
     pub source: String,
-    /// One file, or two whose product it is.
+    /// One file, or two whose product it is; none of what isn't read from files.
     pub files: Vec<PathBuf>,
     scale: Scale,
 }
@@ -27,15 +28,35 @@ pub struct Sensor {
 enum Scale {
     /// How many of its own units make one.
     Per(f64),
+    /// Likewise, of the number that the text begins with.
+    LeadingPer(f64),
     Hexadecimal,
 }
 
+/// The whole number that a text begins with, as in `42@850000000Hz` and `12 %`.
+pub fn leading(text: &str) -> Option<i64> {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let rest = text[end..].trim();
+    text[..end].parse().ok().filter(|_| rest.is_empty() || rest == "%" || rest.starts_with('@'))
+}
+
 impl Sensor {
+    pub fn definition(&self) -> Definition {
+        Definition { column: self.column, subject: Some(self.subject.clone()), source: self.source.clone() }
+    }
+
+    /// What tells it from the others of its lane: of a GPU it is its source that does.
+    pub fn name(&self) -> String {
+        if self.source.starts_with('/') { self.subject.clone() } else { format!("{} {}", self.subject, self.source) }
+    }
+
     /// The value in the texts of its files, in their order; `None` for what is no number, and for a temperature that stands for "off".
     pub fn value(&self, texts: &[&str]) -> Option<f64> {
         let number = |text: &&str| text.trim().parse::<i64>().ok().map(|n| n as f64);
         let value = match self.scale {
             Scale::Hexadecimal => f64::from(u32::from_str_radix(texts.first()?.trim().trim_start_matches("0x"), 16).ok()?),
+            Scale::LeadingPer(unit) => leading(texts.first()?)? as f64 / unit,
             Scale::Per(unit) => texts.iter().map(number).try_fold(1.0, |product, n| Some(product * n?))? / unit,
         };
         (self.column != ColumnName::Temperature || PLAUSIBLE_MC.contains(&((value * 1e3).round() as i64))).then_some(value)
@@ -44,19 +65,28 @@ impl Sensor {
 
 /// The column of an entry, and what makes its raw unit the column's; `None` for what is no sensor.
 fn column(capability: &Capability) -> Option<(ColumnName, Scale)> {
-    use ColumnName::{CoolingState, CpuClock, DeviceClock, Energy, Mains, Power, Temperature, ThrottleBits, Throttles};
+    use ColumnName::{CoolingState, CpuClock, DeviceClock, Energy, GpuBusy, GpuMemory, GpuProcesses, GpuReasons, Mains, Power, Temperature};
+    use ColumnName::{ThrottleBits, Throttles};
     let per = |column, unit| Some((column, Scale::Per(unit)));
     match (capability.family, capability.unit.as_deref()?) {
         (Family::Temperature, "millicelsius") => per(Temperature, 1e3),
+        (Family::Temperature, "celsius") => per(Temperature, 1.0),
         (Family::Clock, "khz") => per(CpuClock, 1.0),
         (Family::Clock, "hz") => per(DeviceClock, 1.0),
+        (Family::Clock, "mhz") => per(DeviceClock, 1e-6),
         (Family::Throttling, "bits") => Some((ThrottleBits, Scale::Hexadecimal)),
         (Family::Throttling, "count") => per(Throttles, 1.0),
         (Family::Throttling, "state") => per(CoolingState, 1.0),
         (Family::Energy, "uj") => per(Energy, 1e6),
+        (Family::Energy, "mj") => per(Energy, 1e3),
         (Family::Energy, "uw") => per(Power, 1e6),
         (Family::Energy, "mw") => per(Power, 1e3),
         (Family::PowerSource, "online") => per(Mains, 1.0),
+        (Family::Gpu, "pct") => Some((GpuBusy, Scale::LeadingPer(1.0))),
+        (Family::Gpu, "per_mille") => per(GpuBusy, 10.0),
+        (Family::Gpu, "bytes") => per(GpuMemory, 1.0),
+        (Family::Gpu, "reasons") => per(GpuReasons, 1.0),
+        (Family::Gpu, "count") => per(GpuProcesses, 1.0),
         _ => None,
     }
 }

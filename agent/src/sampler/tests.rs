@@ -131,7 +131,7 @@ fn a_sensor_that_hangs_is_given_up_once_and_for_all_and_delays_nobody() {
     fifo(&hangs);
     let (series, observer) = {
         let sampler = Sampler::start(Sources::open(Path::new("/")), &sensors, 100.0, 64).unwrap();
-        while !lock(&sensors).lane.was_read(1) {
+        while !lock(&sensors).lanes[0].was_read(1) {
             // Lets the sampler have its turn; no matter how long.
             thread::park_timeout(Duration::from_millis(1));
         }

@@ -280,7 +280,7 @@ crate::table! {
             name: "temperature_c",
             unit: Unit::DegreesCelsius,
             kind: ColumnKind::Gauge,
-            source: "thermal_zone*/temp, hwmon*/temp*_input",
+            source: "thermal_zone*/temp, hwmon*/temp*_input, nvml:temperature, nvidia-smi:temperature.gpu",
             is: "Temperature of one sensor, by the name that its driver gives it",
             wraps: GAUGE,
             defects: "Where a sensor sits is the driver's affair; a zone that is switched off reads far below zero and is absent",
@@ -298,7 +298,7 @@ crate::table! {
             name: "device_clock_hz",
             unit: Unit::Hertz,
             kind: ColumnKind::Gauge,
-            source: "devfreq/*/cur_freq",
+            source: "devfreq/*/cur_freq, nvml:*_clock, nvidia-smi:clocks.gr, nvidia-smi:clocks.mem",
             is: "Clock of a GPU, an NPU or a memory controller",
             wraps: GAUGE,
             defects: "0 while it is off; not every driver keeps it current",
@@ -334,19 +334,19 @@ crate::table! {
             name: "sensor_energy_j",
             unit: Unit::Joules,
             kind: ColumnKind::Counter,
-            source: "intel-rapl:*/energy_uj, hwmon*/energy*_input",
-            is: "Energy that one package or rail has taken",
-            wraps: "RAPL: at `max_energy_range_uj`, after minutes to hours; hwmon: by driver",
+            source: "intel-rapl:*/energy_uj, hwmon*/energy*_input, nvml:total_energy",
+            is: "Energy that one package, rail or GPU has taken",
+            wraps: "RAPL: at `max_energy_range_uj`, after minutes to hours; hwmon: by driver; NVML: when the driver is loaded anew",
             defects: "RAPL is a model on some CPUs and a measurement on others, updated about every millisecond",
         }
         Power {
             name: "sensor_power_w",
             unit: Unit::Watts,
             kind: ColumnKind::Gauge,
-            source: "hwmon*/power*, in*_input × curr*_input, iio in_power*_input, power_supply power_now",
-            is: "Power through one rail or battery at that moment",
+            source: "hwmon*/power*, in*_input × curr*_input, iio in_power*_input, power_supply power_now, nvml:power, nvidia-smi:power.draw",
+            is: "Power through one rail, battery or GPU at that moment",
             wraps: GAUGE,
-            defects: "An average over the monitor's own period, which is rarely told; a battery's sign is the driver's",
+            defects: "An average over the monitor's own period, which is rarely told (NVML: a second on some GPUs); a battery's sign is the driver's",
         }
         Mains {
             name: "mains_online",
@@ -356,6 +356,43 @@ crate::table! {
             is: "1 (or 2) while that supply feeds the machine",
             wraps: GAUGE,
             defects: "USB-C ports count as supplies; a weak one is told by nothing",
+        }
+        GpuBusy {
+            name: "gpu_busy_pct",
+            unit: Unit::Percent,
+            kind: ColumnKind::Gauge,
+            source: "nvml:busy, nvidia-smi:utilization.gpu, card*/device/gpu_busy_percent, devfreq/*/load, kgsl/*/gpu_busy_percentage, gpu.0/load",
+            is: "Share of the driver's last sample period in which a GPU or an NPU had anything to do",
+            wraps: GAUGE,
+            defects: "Says nothing of how much of it worked; the period is 1/6 s to 1 s with NVIDIA, and the driver's elsewhere",
+        }
+        GpuMemory {
+            name: "gpu_memory_used_bytes",
+            unit: Unit::Bytes,
+            kind: ColumnKind::Gauge,
+            source: "nvml:memory_used, nvidia-smi:memory.used, card*/device/mem_info_vram_used",
+            is: "Memory of a GPU that is in use, whoever uses it",
+            wraps: GAUGE,
+            defects: "What the driver keeps for itself is in it; a peak between two samples is not seen",
+        }
+        GpuReasons {
+            name: "gpu_throttle_bits",
+            unit: Unit::One,
+            kind: ColumnKind::Gauge,
+            source: "nvml:reasons, nvidia-smi:clocks_throttle_reasons.active",
+            is: "Why an NVIDIA GPU's clock is not higher: bit 0 idle, 1 clock setting, 2 power limit, 3 hardware slowdown, 4 sync boost, 5 and 6 \
+                 temperature (software, hardware), 7 power brake, 8 display clock",
+            wraps: GAUGE,
+            defects: "Of that moment: what came and went between two samples is not in it",
+        }
+        GpuProcesses {
+            name: "gpu_processes_count",
+            unit: Unit::Count,
+            kind: ColumnKind::Gauge,
+            source: "nvml:processes, nvidia-smi:compute-apps",
+            is: "Processes that have a compute context on a GPU",
+            wraps: GAUGE,
+            defects: "Idle ones too; none where the driver hides them, as in some containers",
         }
     }
 }

@@ -130,8 +130,60 @@ pub struct Machine {
     pub governor: Option<String>,
     /// User id the agent runs as.
     pub uid: u32,
+    /// GPUs whose driver says what they are; empty where there is none, or nothing to ask it with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
     pub limits: Limits,
     pub containment: ContainmentCapability,
+}
+
+/// A GPU in its driver's words. `None` = it doesn't tell; then `absent` has the reason.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Gpu {
+    /// What telemetry calls it: `GPU-` with the first eight digits of its UUID, or `GPU` with its number where it has none.
+    pub subject: String,
+    /// Its number at the driver, from 0.
+    pub index: u32,
+    /// As sold.
+    pub name: Option<String>,
+    /// The driver's id of this very GPU.
+    pub uuid: Option<String>,
+    /// Version of the driver.
+    pub driver: Option<String>,
+    /// CUDA compute capability, `8.7`.
+    pub compute_capability: Option<String>,
+    /// All of its memory.
+    pub memory_bytes: Option<u64>,
+    /// PCIe generation of its link at that moment; an idle GPU may lower it.
+    pub pcie_generation: Option<u32>,
+    /// PCIe lanes of its link at that moment.
+    pub pcie_width: Option<u32>,
+    /// The highest generation that GPU and slot can do.
+    pub pcie_max_generation: Option<u32>,
+    /// The most lanes that they can do.
+    pub pcie_max_width: Option<u32>,
+    /// The limit that is in force, W.
+    pub power_limit_w: Option<f64>,
+    /// The limit after a reset, W.
+    pub power_limit_default_w: Option<f64>,
+    /// Is its memory corrected by ECC?
+    pub ecc: Option<bool>,
+    /// Does the driver stay loaded without a client?
+    pub persistence: Option<bool>,
+    /// field → reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, String>,
+}
+
+impl Gpu {
+    /// The subject of its columns.
+    #[must_use]
+    pub fn subject_of(index: u32, uuid: Option<&str>) -> String {
+        // `GPU-5b3c7f0a-…`; the whole of it would make tables unreadable.
+        let short = uuid.and_then(|uuid| uuid.strip_prefix("GPU-")?.get(..8));
+        short.map_or_else(|| format!("GPU {index}"), |digits| format!("GPU-{digits}"))
+    }
 }
 
 /// Effective limits on this process. `None` with an entry in `unknown` = could not be told; `None` without one = unlimited.

@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod columns;
+pub mod companion;
 pub mod format;
 pub mod headline;
 pub mod inspect;

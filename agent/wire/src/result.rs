@@ -51,6 +51,9 @@ pub struct RunResult {
     /// Who used it before that; `None` where nothing was waited for that long, or that can't be told.
     #[serde(default)]
     pub pre_run: Option<PreRun>,
+    /// Who was seen to have a compute context on a GPU from shortly before the workload to its end.
+    #[serde(default)]
+    pub gpu_processes: Vec<GpuProcess>,
     pub before: Snapshot,
     /// Energy instruments in the last seconds of the wait before the run, once a second; `None` where none was read, or nothing waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,6 +91,7 @@ impl RunResult {
             usage: None,
             cpu_time: None,
             pre_run: None,
+            gpu_processes: Vec::new(),
             before: Snapshot::default(),
             idle: None,
             samples: Series::default(),
@@ -108,6 +112,24 @@ pub struct AgentFacts {
     pub sha256: String,
     /// Target triple.
     pub target: String,
+}
+
+/// A process that had a compute context on a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GpuProcess {
+    /// The GPU, as telemetry calls it.
+    pub gpu: String,
+    /// As the driver numbers it.
+    pub pid: u32,
+    /// Its name in `/proc`; `None` where there is no such process, as in a container that is told the host's numbers.
+    pub name: Option<String>,
+    /// The most memory of the GPU that it was seen to hold, bytes; `None` where the driver doesn't tell.
+    pub memory_bytes: Option<u64>,
+    /// It was there before the workload was started.
+    pub before: bool,
+    /// It belongs to the run.
+    pub of_run: bool,
 }
 
 /// How the run was contained and ended.

@@ -95,6 +95,6 @@ pub struct Observer {
     /// Sensors that stopped answering, and were not asked again: why, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up: Vec<(String, String)>,
-    /// CPU time of the agent process (all threads) from spawn to exit of the workload, nanoseconds.
+    /// CPU time of the agent process (all threads), and of who looks at GPUs for it, from spawn to exit of the workload, nanoseconds.
     pub agent_cpu_ns: u64,
 }
