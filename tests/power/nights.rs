@@ -254,3 +254,47 @@ fn a_power_run_has_as_many_inferences_as_fill_its_window() {
     assert_eq!(started(&board.lab)[4..], ["power-r0", "power-r1"]);
     assert!(windows(&board).iter().all(|(inferences, requested)| *inferences == 6 && requested["window"].is_null()));
 }
+
+#[test]
+fn energy_per_inference_is_joined_from_both_runs_of_each_repetition_or_says_why_not() {
+    let Some(board) = inference("target: 1500ms") else { return };
+    board.lab.write("c.yaml", board.lab.read("c.yaml").replace("rounds: 2, iterations: 3", "rounds: 3, iterations: 200"));
+    board.run(&["run", "c.yaml"]);
+
+    // What this machine, busy or not, has come to.
+    let mut pairs = Vec::new();
+    for repetition in 0..2 {
+        let of = |kind: &str| {
+            let is_it = |record: &Value| record["ids"]["kind"] == kind && record["ids"]["repetition"] == repetition && record["validity"] == "valid";
+            board.lab.records("c").into_iter().map(|(_, record)| record).find(is_it)
+        };
+        let value = |record: &Value, metric: &str| record["metrics"][metric]["value"].as_f64();
+        let pair = of("power").zip(of("timing")).and_then(|(power, timing)| {
+            let watts = value(&power, "power_w")?;
+            assert!((watts - 6.0).abs() < 1e-6, "{watts}");
+            Some((watts * value(&timing, "latency_ms")? / 1000.0, value(&timing, "latency_ms")? / value(&power, "latency_ms")?))
+        });
+        pairs.extend(pair);
+    }
+    let mean = |values: Vec<f64>| (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp();
+    let model: Value = serde_json::from_str(&board.run(&["report", "results/c", "--json"]).expect(0).stdout()).unwrap();
+    let tables = model["tables"].as_array().unwrap();
+    let joined = tables.iter().find(|table| table["definition"] == "energy.joined.v1").unwrap_or_else(|| panic!("{model}"));
+    let row = &joined["rows"][0];
+    match row["number"]["value"].as_f64() {
+        Some(joules) => {
+            assert_eq!(row["number"]["runs"], pairs.len());
+            let expected = mean(pairs.iter().map(|pair| pair.0).collect());
+            assert!((joules - expected).abs() <= 1e-9 * expected, "{joules}, expected {expected}");
+            assert!(row["instrument"].as_str().unwrap().starts_with("hwmon_power_samples of board"), "{row}");
+        }
+        None => {
+            let differ = row["states"].as_array().unwrap().iter().any(|state| state["code"] == "rates_differ");
+            let ratio = mean(pairs.iter().map(|pair| pair.1).collect());
+            assert!(pairs.is_empty() || differ && (ratio - 1.0).abs() > 0.05, "{row} {pairs:?}");
+        }
+    }
+    // Each kind of number has its own rows.
+    let latency = tables.iter().find(|table| table["metric"] == "latency_ms").unwrap();
+    assert_eq!(latency["rows"].as_array().unwrap().len(), 1);
+}
