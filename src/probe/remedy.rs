@@ -16,7 +16,7 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
         (_, Cause::NoAnswer) if id.starts_with("gpu.GPU") || id == "gpu.nvidia.library" => {
             "nvidia-smi   # does it answer? dmesg names a driver that hangs".into()
         }
-        (Family::Gpu, Cause::NoAnswer) => format!("{source}   # what does it wait for?"),
+        (Family::Gpu, Cause::NoAnswer) if id == "gpu.nvidia.smi" => format!("{source}   # what does it wait for?"),
         (_, Cause::NoAnswer) => format!("timeout 2 cat {source}   # a driver that hangs is named by dmesg"),
         (Family::Energy, Cause::NotPermitted) if id.starts_with("energy.rapl") => {
             "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj   # until the next boot".into()
@@ -40,6 +40,7 @@ pub fn remedy(capability: &Capability, machine: &Machine) -> Option<String> {
             "export ISOTHERM_NVML=/path/to/libnvidia-ml.so.1   # it comes with the driver; a container has to be given it (--gpus all)".into()
         }
         (Family::Gpu, Cause::NotTried) if id == "gpu.nvidia.library" => "build isotherm on a machine with glibc   # then it has the companion".into(),
+        (Family::Gpu, Cause::NotPermitted) if id.ends_with(".engines") => "sudo usermod -aG render $USER   # and log in again".into(),
         (Family::Gpu, Cause::Failed) if id == "gpu.nvidia.smi" => "sudo modprobe nvidia   # is the driver loaded?".into(),
         (Family::Gpu, Cause::NotThere) if id == "gpu.nvidia.devices" => "sudo modprobe nvidia   # is the driver loaded?".into(),
         (Family::Inference, Cause::NotThere) if id == "inference.onnxruntime.env" => "unset ORT_DYLIB_PATH   # or set it to the library".into(),

@@ -29,7 +29,7 @@ pub fn value(capability: &Capability, present: &Present) -> String {
             parts.extend(fact("capacity_pct").map(|pct| format!("{pct} %")));
         }
         (Family::Gpu, _) => {
-            parts.extend(["name", "says", "devices", "driver", "pci_id"].into_iter().filter_map(|name| fact(name).map(str::to_owned)));
+            parts.extend(["name", "says", "devices", "driver", "pci_id", "engines"].into_iter().filter_map(|name| fact(name).map(str::to_owned)));
             parts.extend(
                 fact("memory_bytes").and_then(|bytes| bytes.parse::<f64>().ok()).map(|bytes| format!("{:.1} GiB", bytes / f64::from(1 << 30))),
             );

@@ -13,7 +13,7 @@ use crate::registry::Code;
 use indexmap::IndexMap;
 use isotherm_wire::{
     inspect::{FileFact, Machine},
-    result::{Blob, Containment, Executed, GpuProcess, StepOutcome, Usage},
+    result::{Blob, Containment, DrmUse, Executed, GpuProcess, StepOutcome, Usage},
     task::{Step, TensorFact},
     telemetry::{Observer, Series, Snapshot},
 };
@@ -341,6 +341,9 @@ pub struct Context {
     /// Who had a compute context on a GPU, from just before the spawn until nothing was left of the run; the run's own among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_processes: Vec<GpuProcess>,
+    /// What the run used of GPUs by way of the kernel's display drivers, as far as it was seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drm: Vec<DrmUse>,
 }
 
 /// Temperature of the headline sensor, the one that speaks for the CPU. `None` = not read at that time.

@@ -1,8 +1,10 @@
-//! NVIDIA's GPUs: who can be asked about them here, what it finds, and the conversation with it.
+//! NVIDIA's GPUs: who can be asked about them here, what it finds, and the conversation with it; beside it, in `drm`, what a run's own
+//! processes use of others.
 //!
 //! Asked is the companion, which loads NVIDIA's library, or `nvidia-smi` by way of a role of our own; both are processes beside the
 //! keeper that talk alike. Takes the machine, gives entries of the probe and a [`Connection`] to read them again; must not know when.
 
+pub mod drm;
 pub mod smi;
 
 use crate::aside::{Aside, Handle};

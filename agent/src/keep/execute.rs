@@ -7,7 +7,7 @@ use crate::inspect::files::Stat;
 use crate::load::{Census, Lookout};
 use crate::sampler::{Idle, Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
-use crate::{dirs, inspect, prepare, settle, sys};
+use crate::{dirs, gpu, inspect, prepare, settle, sys};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, PrepareStep, RunResult, StepOutcome, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
 use isotherm_wire::settle::{OnTimeout, Rule, Verdict};
@@ -342,16 +342,19 @@ impl<'a> Run<'a> {
         };
         let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
-        let mut watcher = None;
+        let (mut watcher, mut drm) = (None, None);
         let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |mark| {
             // What a counter says at the edges is what the run took.
             sampler.inspect(|sampler| sampler.mark());
             if let (Mark::Spawned(init), Task::Process(_)) = (mark, &self.spec.task) {
                 // The builtin ones map nothing but the agent.
                 watcher = inspect::mapped::Watcher::start(init).ok();
+                drm = gpu::drm::Watcher::start(init).and_then(Result::ok);
             }
         });
         let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
+        // Of warm-up invocations, too; the measured one is the last.
+        self.result.drm = drm.map(gpu::drm::Watcher::stop).unwrap_or_default();
         if cgroup.is_some() {
             contain::end_cgroup(&self.start.run_id);
         }

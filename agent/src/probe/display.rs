@@ -1,7 +1,8 @@
 //! GPUs of the kernel's display drivers, and how busy a GPU or an NPU is where its driver has a file that says so.
 
-use super::trial::{Prober, Reading, absent, garbage};
+use super::trial::{Prober, Reading, absent, garbage, of_error};
 use super::{capability, facts, found, is_there, limited};
+use crate::gpu::drm;
 use crate::sampler::sensors::leading;
 use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, Present};
 use std::path::Path;
@@ -26,6 +27,27 @@ pub fn entries(prober: &Prober) -> Vec<Capability> {
     }
     entries.extend(busy(prober));
     entries
+}
+
+/// Which devices tell their users how long each engine worked for them, found by opening them.
+pub fn engine_times(prober: &Prober) -> Vec<Capability> {
+    let dir = prober.at("dev/dri");
+    let nodes = if prober.is_live() { prober.numbered(&dir, "renderD", "").unwrap_or_default() } else { Vec::new() };
+    let entry = |node: String| {
+        let path = dir.join(&node);
+        let trial = prober.within({
+            let path = path.clone();
+            move || drm::engines(&path).map_err(|e| of_error(&e))
+        });
+        let found = trial.map_or_else(Found::Absent, |told| match told {
+            Some((driver, engines)) => is_there(facts([("driver", Some(driver)), ("engines", Some(engines.join(", ")))])),
+            None => Found::Absent(absent(Cause::NotThere, "its driver tells no times of its engines (fdinfo)")),
+        });
+        let recorded = matches!(found, Found::Present(_));
+        let id = format!("gpu.{node}.engines");
+        Capability { recorded, ..capability(Family::Gpu, id, &format!("{node} engine times"), None, prober.shown(&path), found) }
+    };
+    nodes.into_iter().map(entry).collect()
 }
 
 /// A card by driver and PCI ids, with what amdgpu counts.

@@ -95,7 +95,7 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
 
 /// Everything, family by family.
 fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine: &Machine) -> Vec<Capability> {
-    let families: [Vec<Capability>; 10] = [
+    let families: [Vec<Capability>; 11] = [
         recorded::entries(prober),
         temperature::entries(prober),
         clock::entries(prober),
@@ -104,6 +104,7 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
         power_source::entries(prober),
         gpu::entries(prober, around, runner),
         display::entries(prober),
+        display::engine_times(prober),
         inference::entries(prober, around, runner),
         permission::entries(prober, runner, machine),
     ];

@@ -54,6 +54,9 @@ pub struct RunResult {
     /// Who was seen to have a compute context on a GPU from shortly before the workload to its end.
     #[serde(default)]
     pub gpu_processes: Vec<GpuProcess>,
+    /// What the run used of GPUs by way of the kernel's display drivers, as far as it was seen.
+    #[serde(default)]
+    pub drm: Vec<DrmUse>,
     pub before: Snapshot,
     /// Energy instruments in the last seconds of the wait before the run, once a second; `None` where none was read, or nothing waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,6 +95,7 @@ impl RunResult {
             cpu_time: None,
             pre_run: None,
             gpu_processes: Vec::new(),
+            drm: Vec::new(),
             before: Snapshot::default(),
             idle: None,
             samples: Series::default(),
@@ -130,6 +134,23 @@ pub struct GpuProcess {
     pub before: bool,
     /// It belongs to the run.
     pub of_run: bool,
+}
+
+/// What a run used of a GPU, as the kernel's display driver counts it for each client. Looked at once a second: a client that came and went
+/// in between is not in it, and what was used after the last look isn't, either.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DrmUse {
+    /// Name of the driver: `amdgpu`, `i915`, `v3d`.
+    pub driver: String,
+    /// PCI address, else the path of the device.
+    pub device: String,
+    /// Engine → time that it worked for the run, ns.
+    pub engines_ns: BTreeMap<String, u64>,
+    /// Region of memory → the most that the run was seen to hold there, bytes.
+    pub memory_bytes: BTreeMap<String, u64>,
+    /// When it was last seen to have that GPU open: CLOCK_MONOTONIC of the device, ns.
+    pub seen_ns: u64,
 }
 
 /// How the run was contained and ended.
