@@ -114,14 +114,14 @@ pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static s
 /// Instruments as a device has them now, with what was known of them.
 ///
 /// A night that goes on after a start of its device wants the same runs as before. So the first cost stands, which is measured and differs
-/// from time to time, and an instrument that may not be read any more stays one: its runs fail and say why, instead of not being planned.
+/// from time to time, and an instrument that is there and can't be read any more stays one: its runs fail and say why, instead of not being planned.
 #[must_use]
 pub fn remembered(mut now: Vec<Capability>, earlier: Option<&DeviceReport>) -> Vec<Capability> {
     for earlier in earlier.and_then(|report| report.instruments.as_ref()).into_iter().flatten() {
         let Some(one) = now.iter_mut().find(|one| one.id == earlier.id && one.source == earlier.source) else { continue };
         match (&mut one.found, &earlier.found) {
             (Found::Present(now), Found::Present(then)) => now.cost_ns = then.cost_ns,
-            (Found::Absent(why), Found::Present(_)) if why.cause == Cause::NotPermitted => one.clone_from(earlier),
+            (Found::Absent(why), Found::Present(_)) if why.cause != Cause::NotThere => one.clone_from(earlier),
             _ => {}
         }
     }
@@ -184,10 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_read_any_more_stays_an_instrument_and_costs_do_not_waver() {
+    fn what_can_not_be_read_any_more_stays_an_instrument_and_costs_do_not_waver() {
         let earlier = report(vec![instrument("rapl", Ok(Some(500_000))), instrument("ina", Ok(Some(3000)))]);
-        let lost = remembered(vec![instrument("rapl", Err(Cause::NotPermitted))], Some(&earlier));
-        assert_eq!(lost[0], instrument("rapl", Ok(Some(500_000))));
+        for cause in [Cause::NotPermitted, Cause::NoAnswer, Cause::Failed] {
+            let lost = remembered(vec![instrument("rapl", Err(cause))], Some(&earlier));
+            assert_eq!(lost[0], instrument("rapl", Ok(Some(500_000))));
+        }
         let slower = remembered(vec![instrument("rapl", Ok(Some(2_000_000)))], Some(&earlier));
         assert_eq!(slower[0].present().and_then(|present| present.cost_ns), Some(500_000));
         let gone = remembered(vec![instrument("rapl", Err(Cause::NotThere))], Some(&earlier));
