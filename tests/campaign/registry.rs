@@ -37,6 +37,8 @@ fn each_backend_gives_the_metrics_that_the_table_says_it_gives_and_no_others() {
             .iter()
             .map(|id| id.entry())
             .filter(|entry| entry.given == Given::Yes && entry.backends.contains(&backend))
+            // Energy is given where it is asked for, and there is an instrument.
+            .filter(|entry| !["energy.", "power."].iter().any(|energy| entry.definition.starts_with(energy)))
             .map(|entry| {
                 let better = serde_json::to_value(entry.better).unwrap();
                 [entry.name, entry.unit.symbol(), better.as_str().unwrap(), entry.definition].map(str::to_owned)
