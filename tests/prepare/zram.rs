@@ -36,6 +36,16 @@ fn signal(pids: &[i32], signal: i32) {
     }
 }
 
+/// The keeper, without what it has just forked: that has its command line until it executes something.
+fn keeper_of(lab: &Lab) -> Vec<i32> {
+    let pids = lab.pids_of(KEEPER);
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    pids.iter().copied().filter(|&pid| parent(pid).is_none_or(|parent| !pids.contains(&parent))).collect()
+}
+
 fn start(lab: &Lab, linger_ms: &str) -> Child {
     lab.isotherm(&["run", "c.yaml"]).env("ISOTHERM_LINGER_MS", linger_ms).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -55,7 +65,7 @@ fn caught_off(area: &Area, linger_ms: &str) -> Option<Off> {
         let pages = area.swapped_out();
         let mut controller = start(&lab, linger_ms);
         eventually("the area is noted, or the job runs", || (journal(&lab).is_some() || lab.path("started").exists()).then_some(()));
-        let keeper = lab.pids_of(KEEPER);
+        let keeper = keeper_of(&lab);
         signal(&keeper, libc::SIGSTOP);
         eventually("the step has ended", || lab.pids_of("isotherm-agent alter").is_empty().then_some(()));
         if area.state().is_none() && journal(&lab).is_some() {
