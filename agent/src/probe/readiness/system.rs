@@ -184,13 +184,12 @@ mod tests {
 
     #[test]
     fn timers_are_those_that_systemctl_lists() {
-        let listed = listed(
-            r#"[{"next":1796031922000000,"left":1,"last":null,"passed":0,"unit":"apt-daily.timer","activates":"apt-daily.service"},
-            {"next":null,"unit":"a.timer"},{"next":18446744073709551615,"unit":"b.timer","activates":null}]"#,
-        );
         let timer = |unit: &str, next_us| Timer { unit: unit.into(), next_us };
-        assert_eq!(listed.unwrap(), [timer("apt-daily.timer", Some(1_796_031_922_000_000)), timer("a.timer", None), timer("b.timer", None)]);
-        assert!(super::listed("NEXT LEFT LAST PASSED UNIT\n").is_err());
+        let recorded = listed(include_str!("../../../../tests/recorded/systemctl/list-timers.json")).unwrap();
+        assert_eq!(recorded, [timer("apt-daily.timer", Some(1_796_083_200_000_000)), timer("fstrim.timer", None)]);
+        let never = listed(r#"[{"next":18446744073709551615,"unit":"a.timer"},{"next":0,"unit":"b.timer"}]"#).unwrap();
+        assert_eq!(never, [timer("a.timer", None), timer("b.timer", None)]);
+        assert!(listed("NEXT LEFT LAST PASSED UNIT\n").is_err());
     }
 
     #[test]
