@@ -44,6 +44,10 @@ isotherm_wire::table! {
             name: "memory",
             is: "the largest model fits into 95 % of the memory that is available",
         }
+        Cpus {
+            name: "cpus",
+            is: "the CPUs that `cpus` names may be used",
+        }
         Prepare {
             name: "prepare",
             is: "each step of `prepare` is permitted, directly or by sudo, and the device has such a thing",

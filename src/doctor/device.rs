@@ -10,6 +10,7 @@ use indexmap::{IndexMap, IndexSet};
 use isotherm_wire::inspect::ContainmentLevel;
 use isotherm_wire::probe::{Family, Probed};
 use isotherm_wire::readiness::{FileLook, Login, May, Readiness, Scheduled, StepLook, TripPoint};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,6 +77,7 @@ pub fn judge(device: &Device<'_>) -> Vec<Finding> {
     findings.extend(programs_models_inputs(device));
     findings.extend(disk(readiness));
     findings.push(memory(device));
+    findings.extend(cpus(device));
     findings.extend(prepare(readiness));
     findings.push(logout(device));
     findings.push(timers(device));
@@ -222,6 +224,21 @@ fn memory(device: &Device<'_>) -> Finding {
             ok(Check::Memory, format!("{} available; the largest model is `{id}` with {}", size(available), size(bytes)))
         }
     }
+}
+
+fn cpus(device: &Device<'_>) -> Option<Finding> {
+    let asked: BTreeSet<u32> = device.points.iter().filter_map(|point| point.cpus.as_ref()).flatten().copied().collect();
+    if asked.is_empty() {
+        return None;
+    }
+    let Some(allowed) = &device.readiness.cpus else { return Some(unknown(Check::Cpus, "the device doesn't say which CPUs may be used")) };
+    let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let others: Vec<u32> = asked.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
+    if others.is_empty() {
+        return Some(ok(Check::Cpus, format!("{} may be used", list(&Vec::from_iter(asked)))));
+    }
+    let what = format!("{} may not be used, of {}: runs with them fail as precondition", list(&others), list(allowed));
+    Some(problem(Check::Cpus, what).mended_by("choose other `cpus`, or give the agent's container or session these"))
 }
 
 fn prepare(readiness: &Readiness) -> Vec<Finding> {

@@ -16,7 +16,7 @@ const CAMPAIGN: &str = "devices: { here: { local: {} } }
 models: { small: { path: /models/small.onnx }, large: { path: large.onnx } }
 matrix:
   - { devices: here, backend: builtin, model: [small, large], threads: [1, 2] }
-  - { devices: here, backend: command, argv: [./bench.sh, data], inputs: ['data/*.bin'] }
+  - { devices: here, backend: command, argv: [./bench.sh, data], inputs: ['data/*.bin'], cpus: '0,3' }
 ";
 
 fn readiness() -> Readiness {
@@ -28,6 +28,7 @@ fn readiness() -> Readiness {
         quarantine: None,
         borrowed: false,
         mem_available_bytes: Some(8 << 30),
+        cpus: Some(vec![0, 1]),
         steps: Vec::new(),
         login: Login::default(),
         scheduled: Scheduled::Nothing,
@@ -135,6 +136,14 @@ fn the_largest_model_has_to_fit_by_the_rule_of_a_run() {
     assert!(full.outcome == Outcome::Problem && full.what.contains("`large` has 8.0 GiB"), "{full:?}");
     assert_eq!(memory(7 << 30, Some(4 << 30)).outcome, Outcome::Problem, "a container's limit counts as well");
     assert_eq!(only(Check::Memory, |_, readiness| readiness.mem_available_bytes = None).outcome, Outcome::Unknown);
+}
+
+#[test]
+fn cpus_that_may_not_be_used_are_a_problem() {
+    let cpus = |allowed| only(Check::Cpus, |_, readiness| readiness.cpus = allowed);
+    let denied = cpus(Some(vec![0, 1, 2]));
+    assert_eq!((denied.outcome, denied.what.as_str()), (Outcome::Problem, "3 may not be used, of 0,1,2: runs with them fail as precondition"));
+    assert_eq!((cpus(Some(vec![0, 1, 2, 3])).outcome, cpus(None).outcome), (Outcome::Ok, Outcome::Unknown));
 }
 
 #[test]

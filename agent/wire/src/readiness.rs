@@ -34,6 +34,8 @@ pub struct Readiness {
     pub borrowed: bool,
     /// `MemAvailable`.
     pub mem_available_bytes: Option<u64>,
+    /// CPUs that a run may use, ascending; `None` = the kernel doesn't say.
+    pub cpus: Option<Vec<u32>>,
     /// In the order in which they were asked for.
     pub steps: Vec<StepLook>,
     pub login: Login,

@@ -28,6 +28,7 @@ pub fn look(prober: &Prober, around: &Surroundings, runner: &Runner, needs: &Nee
         borrowed: state.path.join(JOURNAL_FILE).exists(),
         state: place(prober, &state.root, fault),
         mem_available_bytes: prober.text(&prober.at("proc/meminfo")).as_deref().and_then(|text| kib(text, "MemAvailable")),
+        cpus: sys::affinity().map(|cpus| cpus.iter().filter_map(|&cpu| u32::try_from(cpu).ok()).collect()),
         steps: needs.steps.iter().map(|step| steps::look(prober, runner, step)).collect(),
         login: system::login(prober),
         scheduled: system::scheduled(prober, around, runner),
