@@ -39,6 +39,7 @@ matrix:
     argv: [./read, "{mib}", "{passes}"]
     repetitions: 1
     warmup: 0
+    retry_contaminated: 0
     prepare: {{ settle: 0ms }}
     metrics: {{ pass_ns: {{ from: stdout, json: /pass_ns, unit: ns, better: lower }} }}
 """
