@@ -14,6 +14,8 @@ mod axes;
 mod builtin;
 #[path = "campaign/claims.rs"]
 mod claims;
+#[path = "campaign/conditions.rs"]
+mod conditions;
 #[path = "campaign/copies.rs"]
 mod copies;
 #[path = "campaign/dominance.rs"]

@@ -17,7 +17,14 @@ const WIDEST_SOURCE: usize = 52;
 
 /// This machine, as a campaign's device `here: { local: {} }` would be.
 pub fn this_machine() -> Device {
-    Device { id: "here".into(), transport: Transport::Local(Local::default()), models_dir: None, env: IndexMap::new(), builds: IndexMap::new() }
+    Device {
+        id: "here".into(),
+        transport: Transport::Local(Local::default()),
+        models_dir: None,
+        env: IndexMap::new(),
+        builds: IndexMap::new(),
+        conditions: IndexMap::new(),
+    }
 }
 
 pub fn probe(args: &ProbeArgs) -> u8 {

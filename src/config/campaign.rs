@@ -202,7 +202,8 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
         env.extend(device_variable(entry, source, out).map(|value| (entry.key.text.clone(), value)));
     }
     let builds = fields.get("builds").map(|slot| builds(slot, out)).unwrap_or_default();
-    Some(Device { id, transport, models_dir, env, builds })
+    let conditions = fields.get("conditions").map(|slot| settings::conditions(slot, out)).unwrap_or_default();
+    Some(Device { id, transport, models_dir, env, builds, conditions })
 }
 
 /// build id → tool → path.

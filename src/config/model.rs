@@ -45,6 +45,8 @@ pub struct Device {
     pub env: IndexMap<String, Template>,
     /// build id → tool → path on the device.
     pub builds: IndexMap<String, IndexMap<String, String>>,
+    /// What no sensor tells, by names that the user chooses.
+    pub conditions: IndexMap<String, String>,
 }
 
 /// A value that never shows: not in records, not in messages, not in debug output.
@@ -337,6 +339,8 @@ pub struct Settings {
     pub retry_contaminated: u32,
     /// Which points a failed one makes needless.
     pub dominance: Option<Dominance>,
+    /// What no sensor tells, over that of the device.
+    pub conditions: IndexMap<String, String>,
 }
 
 /// The wait before a run.
@@ -480,6 +484,7 @@ impl Settings {
             cooldown: Duration::from_millis(500),
             retry_contaminated: 1,
             dominance: None,
+            conditions: IndexMap::new(),
         }
     }
 }

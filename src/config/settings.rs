@@ -11,6 +11,8 @@ use super::{
     yaml::Kind,
 };
 
+use indexmap::IndexMap;
+
 /// A repetition count from which the meaning is probably another one.
 const MANY_REPETITIONS: u32 = 20;
 
@@ -61,6 +63,7 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
             }
             "retry_contaminated" => set(&mut settings.retry_contaminated, slot.count(0, 10, out)),
             "dominance" => set(&mut settings.dominance, dominance(slot, out).map(Some)),
+            "conditions" => settings.conditions.extend(conditions(slot, out)),
             "warmup" => set(&mut settings.warmup, slot.count(0, 1_000_000, out)),
             "rounds" => set(&mut settings.rounds, slot.count(1, 1_000_000, out)),
             "iterations" => set(&mut settings.iterations, slot.count(1, 1_000_000, out)),
@@ -74,6 +77,12 @@ fn set<T>(setting: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *setting = value;
     }
+}
+
+/// name → value, both as written.
+pub fn conditions(slot: Slot<'_>, out: &mut Diagnostics) -> IndexMap<String, String> {
+    let entries = slot.named_entries("conditions: { ambient_c: 22, cooling: fan }", out).unwrap_or_default();
+    entries.iter().filter_map(|entry| Some((entry.key.text.clone(), Slot::of(entry).text(out)?))).collect()
 }
 
 fn prepare(settings: &mut Preparation, fields: &Fields<'_>, out: &mut Diagnostics) {

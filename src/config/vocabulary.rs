@@ -105,7 +105,7 @@ pub static DEVICE: Level = level(
         key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),
         key("resource_group", Shape::Text, "Devices with one group run one at a time").later(),
         key("ceilings", Shape::MapOf(&Shape::Map(&CEILING)), "Denominators with their source, such as the peak bandwidth of the memory").later(),
-        key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells: ambient temperature, cooling, supply").later(),
+        key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells: `{ ambient_c: 22, cooling: fan, psu: 27 W }`, any names"),
         key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
     ],
 );
@@ -242,7 +242,7 @@ static SETTINGS: [Key; 20] = [
         "After a failure for one of these reasons, points that differ in nothing but a larger value of the axis are skipped",
     ),
     key("cpus", Shape::Axis(&CPUS), "Affinity of the workload, set by the agent: `0-3,6`, or `all` that the agent may use").default("all"),
-    key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells").later(),
+    key("conditions", Shape::MapOf(&Shape::Text), "As of a device, over what that has; for runs from now on, stored records keep theirs"),
 ];
 
 /// Variables and options: maps whose entries are axes where they are lists.

@@ -59,6 +59,8 @@ pub struct Point {
     pub base: Arc<str>,
     pub transport: &'static str,
     pub settings: Arc<Settings>,
+    /// What the campaign declares of the surroundings, its device's and its own.
+    pub conditions: IndexMap<String, String>,
     /// Index of an earlier point that is the same, and has other kinds of run.
     pub same_as: Option<usize>,
 }
@@ -529,6 +531,7 @@ impl<'a> Maker<'a> {
             base: Arc::clone(&self.base),
             transport: device.transport.kind(),
             settings: Arc::clone(&self.settings),
+            conditions: device.conditions.iter().chain(&self.settings.conditions).map(|(name, value)| (name.clone(), value.clone())).collect(),
             same_as: None,
         })
     }

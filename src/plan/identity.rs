@@ -41,7 +41,7 @@ pub const REPORT_VERSION: u32 = formats::REPORT.version();
 /// What the campaign file alone says about a point.
 #[must_use]
 pub fn spec(point: &Point) -> Value {
-    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, settings, same_as: _ } = point;
+    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, settings, conditions: _, same_as: _ } = point;
     let mut spec = Map::new();
     let mut put = |name: &str, value: Value| _ = spec.insert(name.to_owned(), value);
     put("device", json!(ids.device));
@@ -74,6 +74,7 @@ pub fn spec(point: &Point) -> Value {
         cooldown,
         retry_contaminated: _,
         dominance: _,
+        conditions: _,
     } = settings.as_ref();
     put("settle_ms", json!(settle.shortest().as_millis() as u64));
     // How long a device may take to settle is mutable, and so is what happens if it takes longer.

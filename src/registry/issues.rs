@@ -479,6 +479,16 @@ isotherm_wire::table! {
             headline: Headline::Flagged,
             hint: "`isotherm run FILE` repeats those whose library has changed since",
         }
+        Conditions {
+            code: "conditions",
+            words: "conditions",
+            stands: Stands::Report,
+            severity: Severity::Note,
+            means: "The device's runs were not all made under the conditions that the campaign declares for these",
+            when: "Two runs of a device have different `conditions` in their records; what differs stands beside it",
+            headline: Headline::Flagged,
+            hint: "compare points of the same conditions, or correct `conditions`, which isotherm takes as declared",
+        }
         StaleIdentity {
             code: "stale_identity",
             words: "stale identity",

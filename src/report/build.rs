@@ -323,6 +323,7 @@ fn states(point: &Point<'_>, counts: &Counts, options: ReportOptions) -> Vec<Sta
     whole(point.stale, Code::StaleIdentity, if point.mixed { None } else { identity() });
     whole(point.orphan, Code::Orphan, None);
     whole(epochs(point).len() > 1, Code::MixedEpochs, None);
+    whole(!point.conditions.is_empty(), Code::Conditions, Some(Foreign::new(&point.conditions)));
     states
 }
 

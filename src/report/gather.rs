@@ -49,6 +49,8 @@ pub(super) struct Point<'a> {
     /// Planned repetitions without a record, ascending.
     pub missing: Vec<u32>,
     pub earlier_attempts: u32,
+    /// Declared conditions of its runs in words, as far as those of its device's runs differ; see [`super::conditions`].
+    pub conditions: String,
 }
 
 /// One record and where it lies.
@@ -121,7 +123,8 @@ pub(super) fn gather(input: &ReportInput) -> Gathered<'_> {
     }
     let columns = columns(&slots);
     slots.sort_by(|a, b| by_place(&columns, a, b));
-    let points = slots.iter().flat_map(|(_, slot)| points_of(slot, input.plan.is_some(), &mut duplicates)).collect();
+    let mut points: Vec<Point<'_>> = slots.iter().flat_map(|(_, slot)| points_of(slot, input.plan.is_some(), &mut duplicates)).collect();
+    super::conditions::tell(&mut points);
     duplicates.sort_by(by_repetition_of_path);
 
     let mut broken: Vec<&Broken> = input.broken.iter().collect();
@@ -227,6 +230,7 @@ fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>
                 missing: if wanted == Some(identity) { missing_but(&own) } else { Vec::new() },
                 runs,
                 earlier_attempts: 0,
+                conditions: String::new(),
             }
         })
         .collect();
@@ -234,7 +238,19 @@ fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>
     if points.is_empty() {
         let planned = slot.planned.map(|(_, point)| point.repetitions);
         let (runs, missing) = (Vec::new(), missing_but(&recorded));
-        let point = Point { ids, kind, identity: None, planned, orphan: false, stale: false, mixed, runs, missing, earlier_attempts: 0 };
+        let point = Point {
+            ids,
+            kind,
+            identity: None,
+            planned,
+            orphan: false,
+            stale: false,
+            mixed,
+            runs,
+            missing,
+            earlier_attempts: 0,
+            conditions: String::new(),
+        };
         points.push(point);
     } else if wanted.is_none()
         && let Some(first) = points.first_mut()

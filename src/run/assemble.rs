@@ -105,6 +105,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             transport: manifest.transport,
             machine: Some(machine),
             containment: Some(result.containment.clone()),
+            conditions: manifest.conditions,
         },
         requested: manifest.requested,
         resolved: reading.resolved,

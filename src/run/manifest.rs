@@ -55,6 +55,9 @@ pub struct Manifest {
     /// Energy instruments are read in this run, where there are any.
     #[serde(default)]
     pub instruments: bool,
+    /// Of the surroundings, as declared.
+    #[serde(default)]
+    pub conditions: IndexMap<String, String>,
 }
 
 impl Manifest {
@@ -127,6 +130,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         settle: rule(point.settings.settle),
         base: point.base.to_string(),
         instruments: runs.read_instruments(job.slot.kind),
+        conditions: point.conditions.clone(),
     })
 }
 

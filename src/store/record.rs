@@ -204,6 +204,9 @@ pub struct DeviceBlock {
     pub machine: Option<Machine>,
     /// How the run was contained and ended; `None` where it left no result.
     pub containment: Option<Containment>,
+    /// What the campaign declares of the surroundings: ambient temperature, cooling, supply. Nobody has checked it.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub conditions: IndexMap<String, String>,
 }
 
 /// What ran a point, as executed.

@@ -76,7 +76,7 @@ pub fn run(point: &PointIds, repetition: u32) -> Run {
         validity: Validity::Valid,
         issues: Vec::new(),
         time: Time::default(),
-        device: DeviceBlock { id: point.device.clone(), transport: "local".into(), machine: None, containment: None },
+        device: DeviceBlock { id: point.device.clone(), transport: "local".into(), machine: None, containment: None, conditions: Default::default() },
         requested: Default::default(),
         resolved: Default::default(),
         executed: Default::default(),
