@@ -233,7 +233,7 @@ static SETTINGS: [Key; 20] = [
     key(
         "retry_contaminated",
         Shape::Whole(0, 10),
-        "How often a run that something else disturbed (`competing_load`, `busy_before`, `gpu_busy_before`, `swap_traffic`, `suspended`) is repeated at the end of its pass",
+        "How often a run that something else disturbed (`competing_load`, `busy_before`, `gpu_busy_before`, `swap_traffic`, `gpu_busy_before`, `suspended`) is repeated at the end of its pass",
     )
     .default("1"),
     key(

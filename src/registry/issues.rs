@@ -203,6 +203,26 @@ isotherm_wire::table! {
             headline: Headline::Untouched,
             hint: "raise the quota of the container, or use as many threads as it allows",
         }
+        FrequencyLimitsChanged {
+            code: "frequency_limits_changed",
+            words: "frequency_limits_changed",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "Between which frequencies a CPU may be was changed during the run",
+            when: "A lower or upper limit of cpufreq is another after the run than before it. Drivers that keep a hot chip in check do that, too",
+            headline: Headline::Untouched,
+            hint: "cool the device, or set limits of your own (`prepare: { frequency: … }`); `context.clocking_before` has those that were there",
+        }
+        ClockSettingsChanged {
+            code: "clock_settings_changed",
+            words: "clock_settings_changed",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "Somebody changed how the CPUs choose their clock during the run, which is of neither setting",
+            when: "A governor, an energy preference, boost or the platform profile is another after the run than before it",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "see what changes it (`power-profiles-daemon`, `tuned`, a plug that was pulled), stop that, then `isotherm run FILE --rerun AXIS=VALUE`",
+        }
         DeviceRestarted {
             code: "device_restarted",
             words: "device_restarted",

@@ -34,8 +34,11 @@ mod tests {
     use crate::report::records::{point, run};
     use crate::store::record::Record;
 
-    fn told(runs: &[(i64, u32, &[(&str, &str)])]) -> Vec<String> {
-        let record = |(threads, repetition, conditions): &(i64, u32, &[(&str, &str)])| -> (String, Record) {
+    /// threads, repetition, name and value of each condition.
+    type Declared<'a> = (i64, u32, &'a [(&'a str, &'a str)]);
+
+    fn told(runs: &[Declared<'_>]) -> Vec<String> {
+        let record = |(threads, repetition, conditions): &Declared<'_>| -> (String, Record) {
             let (path, mut record) = run(&point(&[("threads", AxisValue::Int(*threads))]), *repetition).stored();
             record.device.conditions = conditions.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
             (path, record)

@@ -2,7 +2,7 @@
 
 use super::manifest::Manifest;
 use super::paths::Roots;
-use super::{context, energy, gpu, load, settle};
+use super::{clocking, context, energy, gpu, load, settle};
 use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
 use crate::digest::hex;
@@ -51,6 +51,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     issues.extend(context::issues(&result));
     issues.extend(load::issues(&result));
     issues.extend(gpu::issues(&result));
+    issues.extend(clocking::issues(&result));
     issues.extend(settle::issues(&result));
     let energy = energy::of_run(&result, &manifest, reading.iterations.as_ref());
     issues.extend(energy.issues);
@@ -126,6 +127,8 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             pre_run: result.pre_run.as_ref().map(load::pre_run),
             gpu_processes: result.gpu_processes,
             drm: result.drm,
+            clocking_before: result.clocking_before,
+            clocking_after: result.clocking_after,
         },
         metrics: reading.metrics,
         iterations: reading.iterations,

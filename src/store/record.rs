@@ -12,6 +12,7 @@ use crate::config::model::{AxisValue, Better};
 use crate::registry::Code;
 use indexmap::IndexMap;
 use isotherm_wire::{
+    clocking::Clocking,
     inspect::{FileFact, Machine},
     result::{Blob, Containment, DrmUse, Executed, GpuProcess, StepOutcome, Usage},
     task::{Step, TensorFact},
@@ -347,6 +348,12 @@ pub struct Context {
     /// What the run used of GPUs by way of the kernel's display drivers, as far as it was seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drm: Vec<DrmUse>,
+    /// What was set for the clocks ahead of the run, `None` where nothing of that is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocking_before: Option<Clocking>,
+    /// The same after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocking_after: Option<Clocking>,
 }
 
 /// Temperature of the headline sensor, the one that speaks for the CPU. `None` = not read at that time.

@@ -3,6 +3,7 @@
 //! Takes roots and names, gives facts as read; must not know what they are compared with.
 
 pub mod cgroup;
+pub mod clocking;
 pub mod files;
 pub mod machine;
 pub mod mapped;

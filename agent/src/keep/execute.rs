@@ -94,6 +94,7 @@ impl<'a> Run<'a> {
         self.keeper.enter(&self.start.run_id, Phase::Collect);
         if self.result.times.spawn_ns.is_some() {
             self.result.after = self.keeper.snapshot(&mut Sources::open(Path::new("/")));
+            self.result.clocking_after = inspect::clocking::read(Path::new("/"));
             self.result.changed_inputs = changed(&self.spec.watched);
         }
         let _ = fs::remove_dir_all(&self.scratch);
@@ -306,6 +307,7 @@ impl<'a> Run<'a> {
         let gpus = self.keeper.gpus();
         gpus.begin();
         self.result.machine.gpus = gpus.gpus();
+        self.result.clocking_before = inspect::clocking::read(Path::new("/"));
         let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize;
         self.keeper.enter(&self.start.run_id, Phase::Measure);
         let census = Census::take(Path::new("/"));

@@ -3,6 +3,7 @@
 //! Takes nothing, gives plain data types; must not know how a task is planned (controller) or executed (agent).
 //! Units stand in the field names. Absent is `None`, and what is absent for a reason carries the reason.
 
+pub mod clocking;
 pub mod codec;
 pub mod columns;
 pub mod companion;

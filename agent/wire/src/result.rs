@@ -1,5 +1,6 @@
 //! What a run leaves on the device's disk: sealed before anything is sent.
 
+use crate::clocking::Clocking;
 use crate::format::Format;
 use crate::inspect::{ContainmentLevel, FileFact, Machine};
 use crate::load::{CpuTime, PreRun};
@@ -57,6 +58,11 @@ pub struct RunResult {
     /// What the run used of GPUs by way of the kernel's display drivers, as far as it was seen.
     #[serde(default)]
     pub drm: Vec<DrmUse>,
+    /// What was set for the clocks, ahead of the run and after it; `None` where nothing of that is told.
+    #[serde(default)]
+    pub clocking_before: Option<Clocking>,
+    #[serde(default)]
+    pub clocking_after: Option<Clocking>,
     pub before: Snapshot,
     /// Energy instruments in the last seconds of the wait before the run, once a second; `None` where none was read, or nothing waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +102,8 @@ impl RunResult {
             pre_run: None,
             gpu_processes: Vec::new(),
             drm: Vec::new(),
+            clocking_before: None,
+            clocking_after: None,
             before: Snapshot::default(),
             idle: None,
             samples: Series::default(),
