@@ -9,6 +9,8 @@ mod board;
 #[path = "support/lab.rs"]
 mod lab;
 
+#[path = "settle/limits.rs"]
+mod limits;
 #[path = "settle/plans.rs"]
 mod plans;
 #[path = "settle/rig.rs"]

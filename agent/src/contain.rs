@@ -4,7 +4,7 @@
 
 use crate::capture::Capture;
 use crate::processes::{self, INIT_OF_VARIABLE, RUN_ID_VARIABLE, UNKILLABLE_NS};
-use crate::{inspect, sys, thrash};
+use crate::{heat, inspect, sys, thrash};
 use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel};
 use isotherm_wire::result::{Survivor, Usage};
 use isotherm_wire::task::Secrets;
@@ -82,6 +82,8 @@ pub struct Ended {
     pub cancelled: bool,
     /// The machine did little else than move memory.
     pub thrashed: bool,
+    /// It was about to become too hot, or nobody could tell.
+    pub heat: Option<heat::Stop>,
     pub spawn_ns: Option<u64>,
     pub exit_ns: Option<u64>,
     pub drained_ns: Option<u64>,
@@ -130,6 +132,7 @@ pub fn run(
     deadline: Deadline,
     cancel: RawFd,
     keep: Keep<'_>,
+    heat: Option<&mut heat::Watch<'_>>,
     on_mark: &mut dyn FnMut(Mark),
 ) -> io::Result<Ended> {
     let (mut control, theirs) = UnixStream::pair()?;
@@ -151,7 +154,7 @@ pub fn run(
         .spawn()?;
     let mut ended = Ended { stdout: Some(keep.capture()), stderr: Some(keep.capture()), ..Ended::default() };
     let watched =
-        hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, on_mark));
+        hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, heat, on_mark));
     // Nothing of a run outlives this function: an `init` that a workload has stopped, or that hangs, is ended like the rest.
     if !matches!(watched, Ok(Watched::Ended)) {
         let _ = init.kill();
@@ -189,6 +192,7 @@ fn watch(
     init: &Child,
     deadline: Deadline,
     cancel: RawFd,
+    mut heat: Option<&mut heat::Watch<'_>>,
     on_mark: &mut dyn FnMut(Mark),
 ) -> io::Result<Watched> {
     let mut lines = Vec::new();
@@ -203,7 +207,8 @@ fn watch(
         if give_up_at.is_none() {
             ended.timed_out = timeout_at.is_some_and(|t| now >= t);
             ended.thrashed = !ended.timed_out && memory.thrashes();
-            if ended.timed_out || ended.thrashed {
+            ended.heat = heat.as_mut().filter(|_| !ended.timed_out && !ended.thrashed).and_then(|heat| heat.look());
+            if ended.timed_out || ended.thrashed || ended.heat.is_some() {
                 let _ = control.write_all(&[TERMINATE]);
                 give_up_at = Some(now + deadline.grace_ns + UNKILLABLE_NS);
             }
@@ -211,7 +216,7 @@ fn watch(
         if give_up_at.is_some_and(|t| now >= t) {
             return Ok(Watched::GaveUp);
         }
-        let look = if give_up_at.is_none() { memory.pause_ns() } else { u64::MAX };
+        let look = if give_up_at.is_none() { memory.pause_ns().min(heat.as_ref().map_or(u64::MAX, |heat| heat.pause_ns())) } else { u64::MAX };
         let wait = give_up_at.or(timeout_at).map_or(LONGEST_WAIT_NS, |t| t.saturating_sub(now)).min(LONGEST_WAIT_NS).min(look);
         let none = -1;
         let ready = sys::poll_readable(
@@ -360,7 +365,7 @@ pub fn trial() -> ContainmentCapability {
     };
     let deadline = Deadline { timeout_ns: 10_000_000_000, grace_ns: 1_000_000_000 };
     let keep = Keep { bytes: 4096, secrets: &Secrets::default() };
-    let level = match run(&launch, ContainmentLevel::PidNamespace, deadline, -1, keep, &mut |_| {}) {
+    let level = match run(&launch, ContainmentLevel::PidNamespace, deadline, -1, keep, None, &mut |_| {}) {
         Ok(ended) if ended.drained_ns.is_some() && ended.wait_status == Some(0) => ContainmentLevel::PidNamespace,
         Ok(ended) => {
             let why = ended.launch_failed.or(ended.spawn_failed.map(|(m, _)| m)).unwrap_or_else(|| "the trial did not end well".into());

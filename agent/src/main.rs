@@ -8,6 +8,7 @@ mod clock;
 mod contain;
 mod dirs;
 mod gpu;
+mod heat;
 mod init;
 mod inspect;
 mod keep;

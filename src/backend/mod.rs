@@ -98,6 +98,9 @@ pub fn requested(point: &Point, kind: Kind) -> IndexMap<String, Value> {
     }
     requested.insert("timeout_ms".into(), (settings.timeout.as_millis() as u64).into());
     requested.insert("sample_hz".into(), settings.sample_hz.into());
+    if let Some(temp_max_c) = point.limits.temp_max_c {
+        requested.insert("temp_max_c".into(), temp_max_c.into());
+    }
     requested
 }
 

@@ -2,7 +2,7 @@
 
 use super::words::plain;
 use super::{ProbeArgs, complain, draft, exit, print, run};
-use crate::config::model::{Device, Local, Transport};
+use crate::config::model::{Device, Limits, Local, Transport};
 use crate::device::{self, DeviceError};
 use crate::probe::{self, Row, Section};
 use crate::report;
@@ -24,6 +24,7 @@ pub fn this_machine() -> Device {
         env: IndexMap::new(),
         builds: IndexMap::new(),
         conditions: IndexMap::new(),
+        limits: Limits::default(),
     }
 }
 

@@ -81,6 +81,9 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let devices = devices(&fields, around, out);
     let mut block_settings = Settings::builtin_defaults(backend.unwrap_or("command"));
     settings::apply(&mut block_settings, &fields, out);
+    if let Some(slot) = fields.get("limits") {
+        check_limits(slot, &block_settings, &devices, around, out);
+    }
 
     let model_ids: Vec<&str> = around.models.keys().copied().collect();
     let build_ids = build_ids(&devices, around);
@@ -118,6 +121,14 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let block = backend.map(|backend| Block { line, devices, backend, sweep, when, exclude, include, settings: block_settings });
     let block = block.filter(|_| out.count() == faults_before);
     Some(FoundBlock { place: node.span, block, backend: backend_name, n_points, n_looks })
+}
+
+/// A word on a watch that nobody keeps.
+fn check_limits(slot: Slot<'_>, settings: &Settings, devices: &[String], around: &Surroundings<'_>, out: &mut Diagnostics) {
+    let is_limited = |id: &String| around.devices.get(id.as_str()).is_none_or(|device| device.as_ref().is_none_or(|d| d.limits.temp_max_c.is_some()));
+    if settings.limits.on_sensor_loss.is_some() && settings.limits.temp_max_c.is_none() && !devices.iter().any(is_limited) {
+        slot.refuse("`on_sensor_loss` without a temperature that is watched".into(), "say which one is too much: `temp_max: 85C`", out);
+    }
 }
 
 /// Points of a block, or of one map of its `include`.

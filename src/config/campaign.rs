@@ -203,7 +203,8 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
     }
     let builds = fields.get("builds").map(|slot| builds(slot, out)).unwrap_or_default();
     let conditions = fields.get("conditions").map(|slot| settings::conditions(slot, out)).unwrap_or_default();
-    Some(Device { id, transport, models_dir, env, builds, conditions })
+    let limits = fields.get("limits").and_then(|slot| settings::limits(slot, out)).unwrap_or_default();
+    Some(Device { id, transport, models_dir, env, builds, conditions, limits })
 }
 
 /// build id → tool → path.

@@ -47,6 +47,8 @@ pub struct Device {
     pub builds: IndexMap<String, IndexMap<String, String>>,
     /// What no sensor tells, by names that the user chooses.
     pub conditions: IndexMap<String, String>,
+    /// Of every run on this device; a block's own win.
+    pub limits: Limits,
 }
 
 /// A value that never shows: not in records, not in messages, not in debug output.
@@ -320,6 +322,8 @@ pub struct Settings {
     pub settle: Settle,
     /// What is done to the device before that.
     pub prepare: Preparation,
+    /// What ends a run.
+    pub limits: Limits,
     /// Telemetry rate, Hz; more than 0, at most 100.
     pub sample_hz: f64,
     /// Whether energy is measured, and in which runs.
@@ -393,6 +397,32 @@ impl Quiet {
     /// Built-in values of a map that says nothing.
     pub const BUILTIN: Quiet =
         Quiet { min: Duration::from_secs(10), timeout: Duration::from_secs(180), temp_within_c: 3.0, on_timeout: OnTimeout::Flag };
+}
+
+/// What ends a run, as far as it is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Limits {
+    /// Of the headline sensor, °C.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temp_max_c: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_sensor_loss: Option<OnSensorLoss>,
+}
+
+/// What becomes of a run whose sensor falls silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnSensorLoss {
+    Continue,
+    Stop,
+}
+
+impl Limits {
+    /// What isn't said here is as there.
+    #[must_use]
+    pub fn or(self, other: Limits) -> Limits {
+        Limits { temp_max_c: self.temp_max_c.or(other.temp_max_c), on_sensor_loss: self.on_sensor_loss.or(other.on_sensor_loss) }
+    }
 }
 
 /// Steps before the settle, in the order in which they are done.
@@ -474,6 +504,7 @@ impl Settings {
             timeout: Duration::from_secs(3600),
             settle: Settle::Fixed(Duration::from_secs(10)),
             prepare: Preparation::default(),
+            limits: Limits::default(),
             sample_hz: 10.0,
             power: Power::Off,
             window: Window::default(),

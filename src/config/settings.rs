@@ -4,8 +4,8 @@ use super::{
     diagnose::Diagnostics,
     fields::{Fields, Slot},
     model::{
-        Dominance, FatalReason, Frequency, MOST_IN_WINDOW, MOST_REPETITIONS, OnTimeout, Order, Power, Preparation, Quiet, Settings, Settle, When,
-        Window,
+        Dominance, FatalReason, Frequency, Limits, MOST_IN_WINDOW, MOST_REPETITIONS, OnSensorLoss, OnTimeout, Order, Power, Preparation, Quiet,
+        Settings, Settle, When, Window,
     },
     vocabulary,
     yaml::Kind,
@@ -57,6 +57,7 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
                     window(&mut settings.window, slot, out);
                 }
             }
+            "limits" => set(&mut settings.limits, limits(slot, out)),
             "order" => {
                 let orders = [("interleaved", Order::Interleaved), ("sequential", Order::Sequential)];
                 set(&mut settings.order, slot.choice(&orders, &["shuffled"], out));
@@ -111,6 +112,16 @@ fn prepare(settings: &mut Preparation, fields: &Fields<'_>, out: &mut Diagnostic
         });
         set(&mut settings.frequency, word.or_else(|| slot.frequency(out).map(Frequency::Khz)).map(Some));
     }
+}
+
+/// Of a device, or of a block.
+pub fn limits(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Limits> {
+    let fields = slot.fields(&vocabulary::LIMITS, "limits: { temp_max: 85C }", out)?;
+    let losses = [("continue", OnSensorLoss::Continue), ("stop", OnSensorLoss::Stop)];
+    Some(Limits {
+        temp_max_c: fields.get("temp_max").and_then(|slot| slot.temperature(out)),
+        on_sensor_loss: fields.get("on_sensor_loss").and_then(|slot| slot.choice(&losses, &[], out)),
+    })
 }
 
 /// A duration, or a map whose keys have values of their own.

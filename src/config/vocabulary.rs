@@ -54,7 +54,7 @@ static WINDOW_MODES: [Word; 2] = [word("auto", "as many as fill the target"), wo
 static DOMINANCE_ON: [Word; 3] = [word("oom", ""), word("memory_thrash", ""), word("timeout", "")];
 static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
 static OFF: [Word; 2] = [word("off", ""), word("false", "")];
-static STOP: [Word; 2] = [word("stop", ""), word("flag", "")];
+static SENSOR_LOSS: [Word; 2] = [word("continue", "it goes on"), word("stop", "it ends; where there is no sensor, it isn't started")];
 
 const SHA256: Shape = Shape::Form("SHA-256", "[0-9a-fA-F]{64}");
 const DIRECTORY: Shape = Shape::Form("text", "(~/|/)[A-Za-z0-9._/+-]*");
@@ -106,7 +106,7 @@ pub static DEVICE: Level = level(
         key("resource_group", Shape::Text, "Devices with one group run one at a time").later(),
         key("ceilings", Shape::MapOf(&Shape::Map(&CEILING)), "Denominators with their source, such as the peak bandwidth of the memory").later(),
         key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells: `{ ambient_c: 22, cooling: fan, psu: 27 W }`, any names"),
-        key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
+        key("limits", Shape::Map(&LIMITS), "What ends a run on it; a block's own win"),
     ],
 );
 
@@ -170,13 +170,13 @@ static CEILING: Level = level(
     ],
 );
 
-static LIMITS: Level = level(
+pub static LIMITS: Level = level(
     "limits",
     "`limits`",
     "limits.",
     &[
-        key("temp_max", Shape::Temperature, "Ends the run as `thermal_stop`"),
-        key("on_sensor_loss", Shape::Choice(&STOP), "What a sensor that falls silent does"),
+        key("temp_max", Shape::Temperature, "Above it on the headline sensor, the run ends as `thermal_stop`"),
+        key("on_sensor_loss", Shape::Choice(&SENSOR_LOSS), "What becomes of a run whose sensor is silent for 10 s").default("continue"),
     ],
 );
 
@@ -229,7 +229,7 @@ static SETTINGS: [Key; 20] = [
     key("cooldown", Shape::Duration, "Pause between rounds").default("500ms").on(&["builtin", "onnx"]),
     key("stable", Shape::WordOr(&OFF, &Shape::Map(&STABLE)), "Rounds until the number is stable").later().on(&["builtin", "onnx"]),
     key("slo", Shape::Map(&SLO), "What a request may take to count as served well").later().on(&["llama-server"]),
-    key("limits", Shape::Map(&LIMITS), "What ends a run").later(),
+    key("limits", Shape::Map(&LIMITS), "What ends a run"),
     key(
         "retry_contaminated",
         Shape::Whole(0, 10),

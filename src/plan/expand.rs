@@ -4,7 +4,7 @@ use super::files;
 use super::identity::{self, DeviceReport};
 use super::power;
 use crate::config::model::{
-    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Linked, MetricRule, Model, Settings, Success, Template, TextSource,
+    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Limits, Linked, MetricRule, Model, Settings, Success, Template, TextSource,
 };
 use crate::config::{Condition, Known, Verdict, cpu_list};
 use crate::store::record::PointIds;
@@ -58,6 +58,8 @@ pub struct Point {
     /// Directory on the device that relative paths start at.
     pub base: Arc<str>,
     pub transport: &'static str,
+    /// The block's, and where it says nothing the device's.
+    pub limits: Limits,
     pub settings: Arc<Settings>,
     /// What the campaign declares of the surroundings, its device's and its own.
     pub conditions: IndexMap<String, String>,
@@ -530,6 +532,7 @@ impl<'a> Maker<'a> {
             cpus,
             base: Arc::clone(&self.base),
             transport: device.transport.kind(),
+            limits: self.settings.limits.or(device.limits),
             settings: Arc::clone(&self.settings),
             conditions: device.conditions.iter().chain(&self.settings.conditions).map(|(name, value)| (name.clone(), value.clone())).collect(),
             same_as: None,

@@ -6,7 +6,7 @@
 use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
 use super::power::Runs;
-use crate::config::model::{AxisValue, Model, Preparation, Quiet, Settings, Settle};
+use crate::config::model::{AxisValue, Limits, Model, Preparation, Quiet, Settings, Settle};
 use crate::digest::sha256_hex;
 use crate::store::formats;
 use crate::store::record::Identity;
@@ -41,7 +41,7 @@ pub const REPORT_VERSION: u32 = formats::REPORT.version();
 /// What the campaign file alone says about a point.
 #[must_use]
 pub fn spec(point: &Point) -> Value {
-    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, settings, conditions: _, same_as: _ } = point;
+    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, limits, settings, conditions: _, same_as: _ } = point;
     let mut spec = Map::new();
     let mut put = |name: &str, value: Value| _ = spec.insert(name.to_owned(), value);
     put("device", json!(ids.device));
@@ -65,6 +65,7 @@ pub fn spec(point: &Point) -> Value {
         order: _,
         settle,
         prepare,
+        limits: _,
         sample_hz,
         power: _,
         window: _,
@@ -84,6 +85,9 @@ pub fn spec(point: &Point) -> Value {
     // Asked for or not at all: what a point had before there were steps stays its identity.
     if *prepare != Preparation::default() {
         put("prepare", json!(prepare));
+    }
+    if *limits != Limits::default() {
+        put("limits", json!(limits));
     }
     put("sample_hz", json!(sample_hz));
     put("warmup", json!(warmup));

@@ -286,6 +286,17 @@ isotherm_wire::table! {
             headline: Headline::Untouched,
             hint: "look at what warms it: the room, its fan, what else runs; `settle.reference` of later records has the new value",
         }
+        SensorLost {
+            code: "sensor_lost",
+            words: "sensor_lost",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "Nobody could tell whether the device became hotter than `limits.temp_max` allows",
+            when: "The headline sensor gave no value for 10 s of an invocation, or there is none. With `on_sensor_loss: stop` the run ends with it \
+                   (reason `thermal_stop`), or isn't started (reason `precondition`)",
+            headline: Headline::Untouched,
+            hint: "see which sensors `isotherm probe` reads, and what the kernel's log says of the one that is named",
+        }
         LeftProcesses {
             code: "left_processes",
             words: "left_processes",

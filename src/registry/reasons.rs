@@ -49,9 +49,12 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             "Stopped because for 60 s every task of the machine waited for memory more than half of the time (PSI memory `full`), measured or in a warm-up invocation",
             "use a smaller model or fewer threads, or give the machine more memory; it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
         ),
-        Reason::ThermalStop => not_yet("Stopped at the temperature limit that the campaign sets", "cool the device, or raise the limit"),
+        Reason::ThermalStop => given(
+            "Stopped because the headline sensor was above `limits.temp_max`, or silent for 10 s with `on_sensor_loss: stop`; measured or in a warm-up invocation",
+            "cool the device, or raise the limit; it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
+        ),
         Reason::Precondition => given(
-            "Nothing was started: a file of the run had changed, CPUs of `cpus` are not there or not allowed, the model has more than 95 % of the available memory, or the device did not settle in time and `on_timeout` is `fail` or `skip`",
+            "Nothing was started: a file of the run had changed, CPUs of `cpus` are not there or not allowed, the model has more than 95 % of the available memory, the device did not settle in time and `on_timeout` is `fail` or `skip`, or no sensor tells the temperature that is limited and `on_sensor_loss` is `stop`",
             "the message says which: leave the files alone during a campaign, choose other CPUs, free memory or use `isotherm run --force`, cool the device",
         ),
         Reason::CapabilityAbsent => not_yet("The device lacks what the point needs", "leave the point out for this device, or give it what is named"),

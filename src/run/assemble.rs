@@ -197,6 +197,14 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
         Outcome::Thrashed { .. } => {
             (Reason::MemoryThrash, said("stopped: for a minute the machine did little else than move memory (PSI `full` above 50 %)".into()))
         }
+        Outcome::TooHot { sensor, temperature_mc, .. } => {
+            let limit = manifest.requested.get("temp_max_c").and_then(Value::as_f64).map_or_else(String::new, |limit| format!(" of {limit} °C"));
+            (Reason::ThermalStop, said(format!("stopped: {sensor} was at {:.1} °C, above the limit{limit}", *temperature_mc as f64 / 1e3)))
+        }
+        Outcome::SensorLost { .. } => {
+            let lost = result.unwatched.as_deref().unwrap_or("the sensor was lost");
+            (Reason::ThermalStop, said(format!("stopped: {lost}, and its temperature is limited")))
+        }
         Outcome::Cancelled { .. } => (Reason::Interrupted, "cancelled by a controller".into()),
         Outcome::WarmupFailed { index, wait_status: None } => {
             (Reason::Timeout, said(format!("warm-up {} ran into its time-out of {}", index + 1, timeout())))
@@ -283,6 +291,8 @@ fn wait_status(outcome: &Outcome) -> Option<i32> {
         Outcome::Exited { wait_status } => Some(*wait_status),
         Outcome::TimedOut { wait_status }
         | Outcome::Thrashed { wait_status }
+        | Outcome::TooHot { wait_status, .. }
+        | Outcome::SensorLost { wait_status }
         | Outcome::Cancelled { wait_status }
         | Outcome::WarmupFailed { wait_status, .. } => *wait_status,
         Outcome::SpawnFailed { .. } | Outcome::InputChanged | Outcome::Unmet { .. } | Outcome::Unsettled | Outcome::AgentError { .. } => None,
@@ -310,6 +320,9 @@ fn issues_of(result: &RunResult) -> Vec<Issue> {
         if !told.is_empty() {
             issues.push(Issue::new(code, told.join("; ")));
         }
+    }
+    if let Some(why) = &result.unwatched {
+        issues.push(Issue::new(Code::SensorLost, format!("the temperature was not watched all the time: {why}")));
     }
     for survivor in &result.containment.survivors {
         let place = survivor.wchan.as_deref().unwrap_or("?");

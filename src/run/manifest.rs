@@ -1,7 +1,7 @@
 //! The manifest: what a controller sends with a task, so that any controller can make the record from the spooled result alone.
 
 use crate::backend::{self, ParseSpec};
-use crate::config::model::{Frequency, OnTimeout, Preparation, Quiet, Secret, Settle, When};
+use crate::config::model::{Frequency, Limits, OnSensorLoss, OnTimeout, Preparation, Quiet, Secret, Settle, When};
 use crate::config::safe_name;
 use crate::plan::files::{self, Answers};
 use crate::plan::power::Runs;
@@ -152,6 +152,7 @@ pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &Ind
         model: manifest.model.as_ref().map(|model| model.sha256.clone().unwrap_or_else(|| model.path.clone())),
         settle_ms: manifest.settle_ms,
         settle: manifest.settle,
+        limits: limits(point.limits),
         timeout_ms: point.settings.timeout.as_millis() as u64,
         grace_ms: GRACE_MS,
         sample_hz: point.settings.sample_hz,
@@ -177,6 +178,14 @@ fn rule(settle: Settle) -> Option<Rule> {
         OnTimeout::Skip => settle::OnTimeout::Skip,
     };
     Some(Rule { min_ms: min.as_millis() as u64, timeout_ms: timeout.as_millis() as u64, temp_within_c, on_timeout })
+}
+
+fn limits(limits: Limits) -> Option<isotherm_wire::limits::Limits> {
+    let on_sensor_loss = match limits.on_sensor_loss {
+        None | Some(OnSensorLoss::Continue) => isotherm_wire::limits::OnSensorLoss::Continue,
+        Some(OnSensorLoss::Stop) => isotherm_wire::limits::OnSensorLoss::Stop,
+    };
+    Some(isotherm_wire::limits::Limits { temp_max_c: limits.temp_max_c?, on_sensor_loss })
 }
 
 /// Always in this order: each leaves what the next one starts from.

@@ -72,6 +72,7 @@ pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
         task: Task::Process(ProcessTask { argv, warmup: 0, collect: Vec::new() }),
         settle_ms: 0,
         settle: None,
+        limits: None,
         timeout_ms: u64::MAX,
         grace_ms: 1000,
         sample_hz: 10.0,

@@ -5,9 +5,10 @@ use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Keep, Launch, Mark};
 use crate::inspect::files::Stat;
 use crate::load::{Census, Lookout};
-use crate::sampler::{Idle, Sampler, Sources};
+use crate::sampler::{self, Idle, Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
-use crate::{dirs, gpu, inspect, prepare, settle, sys};
+use crate::{dirs, gpu, heat, inspect, prepare, settle, sys};
+use isotherm_wire::limits::{OnSensorLoss, SILENT_NS};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, PrepareStep, RunResult, StepOutcome, Times, WarmupInvocation};
 use isotherm_wire::session::{Event, Phase, Start};
 use isotherm_wire::settle::{OnTimeout, Rule, Verdict};
@@ -110,6 +111,7 @@ impl<'a> Run<'a> {
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
+        self.check_sensor()?;
         self.check_instruments()?;
         let lookout = Lookout::start();
         self.prepare()?;
@@ -153,6 +155,17 @@ impl<'a> Run<'a> {
                 Err(Outcome::Unmet { message: format!("no energy instrument can be read here: {why}") })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// A temperature that is limited, and that nothing here tells.
+    fn check_sensor(&mut self) -> Result<(), Outcome> {
+        let Some(limits) = self.spec.limits.filter(|_| sampler::lock(self.keeper.sensors()).headline().is_none()) else { return Ok(()) };
+        let message = "no sensor here speaks for the CPU, whose temperature is limited";
+        self.result.unwatched = Some(message.into());
+        match limits.on_sensor_loss {
+            OnSensorLoss::Continue => Ok(()),
+            OnSensorLoss::Stop => Err(Outcome::Unmet { message: message.into() }),
         }
     }
 
@@ -345,7 +358,8 @@ impl<'a> Run<'a> {
         let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
         let (mut watcher, mut drm) = (None, None);
-        let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, &mut |mark| {
+        let mut heat = self.spec.limits.and_then(|limits| heat::Watch::open(self.keeper.sensors(), limits));
+        let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, heat.as_mut(), &mut |mark| {
             // What a counter says at the edges is what the run took.
             sampler.inspect(|sampler| sampler.mark());
             if let (Mark::Spawned(init), Task::Process(_)) = (mark, &self.spec.task) {
@@ -354,6 +368,9 @@ impl<'a> Run<'a> {
                 drm = gpu::drm::Watcher::start(init).and_then(Result::ok);
             }
         });
+        if let Some(sensor) = heat.as_ref().and_then(heat::Watch::lost) {
+            self.result.unwatched = Some(format!("{sensor} gave no value for {} s", SILENT_NS / 1_000_000_000));
+        }
         let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
         // Of warm-up invocations, too; the measured one is the last.
         self.result.drm = drm.map(gpu::drm::Watcher::stop).unwrap_or_default();
@@ -376,6 +393,13 @@ fn outcome(ended: &Ended) -> Outcome {
     }
     if let Some(message) = &ended.launch_failed {
         return Outcome::AgentError { message: format!("containing the workload: {message}") };
+    }
+    match &ended.heat {
+        Some(heat::Stop::TooHot { sensor, celsius }) => {
+            return Outcome::TooHot { wait_status, sensor: sensor.clone(), temperature_mc: (celsius * 1e3).round() as i64 };
+        }
+        Some(heat::Stop::SensorLost) => return Outcome::SensorLost { wait_status },
+        None => {}
     }
     match wait_status {
         _ if ended.cancelled => Outcome::Cancelled { wait_status },

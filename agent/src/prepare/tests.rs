@@ -146,6 +146,7 @@ fn spec(model: &str, prepare: Vec<Prepare>) -> RunSpec {
         model: Some(model.into()),
         settle_ms: 0,
         settle: None,
+        limits: None,
         timeout_ms: 1,
         grace_ms: 1,
         sample_hz: 1.0,

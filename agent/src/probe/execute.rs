@@ -60,7 +60,8 @@ impl Runner {
         };
         let deadline = Deadline { timeout_ns: limit.as_nanos() as u64, grace_ns: GRACE_MS * 1_000_000 };
         let keep = Keep { bytes: KEPT, secrets: &Secrets::default() };
-        let ended = contain::run(&launch, capability.level, deadline, -1, keep, &mut |_| {}).map_err(|e| absent(Cause::Failed, &e.to_string()))?;
+        let ended =
+            contain::run(&launch, capability.level, deadline, -1, keep, None, &mut |_| {}).map_err(|e| absent(Cause::Failed, &e.to_string()))?;
         if let Some(why) = ended.launch_failed.or(ended.spawn_failed.map(|(why, _)| why)) {
             return Err(absent(Cause::Failed, &why));
         }

@@ -54,6 +54,8 @@ struct State {
     reading: Option<(usize, u64)>,
     /// What was read and not taken yet: a value that came too late for its sample waits for the next one.
     values: Vec<Option<f64>>,
+    /// The last value of each sensor, and when it was read, ns; whoever has taken it.
+    latest: Vec<Option<(f64, u64)>>,
     /// Costly ones are read as well.
     everything: bool,
     /// Energy counters and power meters are read as well.
@@ -77,6 +79,7 @@ impl Lane {
             reader: 0,
             reading: None,
             values: vec![None; n],
+            latest: vec![None; n],
             everything: false,
             instruments: true,
             costs: vec![None; n],
@@ -169,6 +172,11 @@ impl Lane {
         }
     }
 
+    /// The last value of a sensor, and when it was read, ns.
+    pub fn latest(&self, at: usize) -> Option<(f64, u64)> {
+        self.shared.state().latest[at]
+    }
+
     /// Sensors that are read less often, with the cost of a read, ns.
     pub fn slowed(&self) -> Vec<(String, u64)> {
         let state = self.shared.state();
@@ -228,6 +236,7 @@ impl Shared {
             let value = reader.read(at);
             let Some(mut state) = self.state_of(number) else { return false };
             state.values[at] = value;
+            state.latest[at] = value.map(|value| (value, begin_ns)).or(state.latest[at]);
             state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
         }
         let Some(mut state) = self.state_of(number) else { return false };

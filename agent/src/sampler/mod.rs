@@ -15,6 +15,7 @@ use crate::{aside, inspect, sys};
 pub use gpu::Watch;
 pub use idle::Idle;
 use isotherm_wire::columns::ColumnName;
+use isotherm_wire::headline;
 use isotherm_wire::probe::{Capability, Family, is_of_a_battery};
 use isotherm_wire::telemetry::{Column, Observer, Reading, Series, Snapshot};
 use lane::Lane;
@@ -244,6 +245,37 @@ impl Sensors {
         self.lanes.iter().flat_map(Lane::given_up).collect()
     }
 
+    /// The temperature that speaks for the machine, by name.
+    pub fn headline(&self) -> Option<String> {
+        let temperatures = self.definitions.iter().filter(|definition| definition.column == ColumnName::Temperature);
+        headline::sensor(temperatures.filter_map(|definition| definition.subject.as_deref())).map(str::to_owned)
+    }
+
+    /// What a temperature was when it was read last, whoever has asked for it, and when that was.
+    pub fn latest(&self, sensor: &str) -> Option<(f64, u64)> {
+        let (lane, at) = self.place(sensor)?;
+        self.lanes[lane].latest(at)
+    }
+
+    /// Read a temperature, with what shares its lane, and don't wait for it.
+    pub fn ask_for(&mut self, sensor: &str) {
+        if let Some((lane, _)) = self.place(sensor) {
+            self.lanes[lane].ask();
+        }
+    }
+
+    /// Lane of a temperature, and its place there.
+    fn place(&self, sensor: &str) -> Option<(usize, usize)> {
+        let is_it = |definition: &Definition| definition.column == ColumnName::Temperature && definition.subject.as_deref() == Some(sensor);
+        let mut at = self.definitions.iter().position(is_it)?;
+        let lane = self.lanes.iter().position(|lane| {
+            let is_in_it = at < lane.width();
+            at -= if is_in_it { 0 } else { lane.width() };
+            is_in_it
+        })?;
+        Some((lane, at))
+    }
+
     /// Each of them once, with the reason where one has no value.
     pub fn readings(&mut self) -> Vec<Reading> {
         let mut values = vec![None; self.definitions.len()];
@@ -270,7 +302,7 @@ const NOT_READ: &str = "not read: energy isn't measured in this run";
 /// How long a sample waits for sensors that are slower than everything else; those that aren't through by then have no value in it.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-fn lock(sensors: &Mutex<Sensors>) -> MutexGuard<'_, Sensors> {
+pub fn lock(sensors: &Mutex<Sensors>) -> MutexGuard<'_, Sensors> {
     sensors.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -76,6 +76,7 @@ mod tests {
             task,
             settle_ms: 0,
             settle: None,
+            limits: None,
             timeout_ms: 1,
             grace_ms: 1,
             sample_hz: 1.0,

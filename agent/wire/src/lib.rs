@@ -10,6 +10,7 @@ pub mod companion;
 pub mod format;
 pub mod headline;
 pub mod inspect;
+pub mod limits;
 pub mod load;
 pub mod probe;
 pub mod readiness;

@@ -33,6 +33,9 @@ pub struct RunResult {
     /// What a wait for the device to settle has found; `None` for a fixed one, and for a run that did not come to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle: Option<Evidence>,
+    /// Why the limit of temperature could not be watched all the time; `None` = it was, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwatched: Option<String>,
     /// The measured invocation.
     pub stdout: Captured,
     pub stderr: Captured,
@@ -91,6 +94,7 @@ impl RunResult {
             executed: Executed::default(),
             prepare: Vec::new(),
             settle: None,
+            unwatched: None,
             stdout: Captured::default(),
             stderr: Captured::default(),
             warmup: Vec::new(),
@@ -200,6 +204,10 @@ pub enum Outcome {
     TimedOut { wait_status: Option<i32> },
     /// Ended because the machine did little else than move memory.
     Thrashed { wait_status: Option<i32> },
+    /// Ended because its device became hotter than it may: by which sensor.
+    TooHot { wait_status: Option<i32>, sensor: String, temperature_mc: i64 },
+    /// Ended because nobody could tell any more how hot its device is.
+    SensorLost { wait_status: Option<i32> },
     /// Ended because a controller asked for it.
     Cancelled { wait_status: Option<i32> },
     /// A warm-up invocation ended by a signal or ran into the time-out (`None`): its index and raw status.

@@ -1,5 +1,6 @@
 //! What the agent is asked to execute, in primitives it understands.
 
+use crate::limits::Limits;
 use crate::settle;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +20,9 @@ pub struct RunSpec {
     /// Until when it is waited instead; `None` = the fixed wait is all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle: Option<settle::Rule>,
+    /// How warm the device may become meanwhile; `None` = as warm as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
     /// From spawn of the workload to its exit, ms. Warm-up invocations have this limit each.
     pub timeout_ms: u64,
     /// Between TERM and KILL when the workload has to be ended, ms.
