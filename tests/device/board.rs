@@ -33,7 +33,7 @@ impl Board {
             "c.yaml",
             "campaign: c
 devices: { here: { local: {} } }
-defaults: { repetitions: 1, timeout: 60s, warmup: 0, prepare: { settle: 0ms }, measure: { sample_hz: 50, power: together } }
+defaults: { repetitions: 1, retry_contaminated: 0, timeout: 60s, warmup: 0, prepare: { settle: 0ms }, measure: { sample_hz: 50, power: together } }
 matrix:
   - { devices: here, backend: command, argv: [./workload.sh] }
 ",
