@@ -16,7 +16,7 @@ use crate::store::record::Metric;
 use figure::{LEAST_GATE_NS, Window};
 use indexmap::IndexMap;
 use isotherm_wire::probe::Capability;
-use isotherm_wire::telemetry::{Reading, Series};
+use isotherm_wire::telemetry::{Column, Reading, Series, Snapshot};
 
 /// Two instruments for the same thing that differ by more than this are not both right: a GPU's power and energy are good to 5 % each by
 /// NVML's documentation, and RAPL against a meter at the socket was found within some percent.
@@ -26,7 +26,10 @@ const MOST_DISAGREEMENT: f64 = 0.10;
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     pub backend: &'a str,
+    /// Samples beside the run.
     pub series: &'a Series,
+    /// The same columns once ahead of it and once after it: an instrument that is read rarely may have no sample at its edges.
+    pub around: [&'a Snapshot; 2],
     /// What is known of the instruments among its columns.
     pub instruments: &'a [Capability],
     /// The same instruments while the device waited for the run; `None` where they were not read.
@@ -50,11 +53,11 @@ pub enum Weight {
 #[must_use]
 pub fn figures(evidence: &Evidence<'_>) -> Vec<EnergyFigure> {
     let Some(invocation) = evidence.invocation else { return Vec::new() };
-    let instruments = ladder::instruments(evidence.series, evidence.instruments);
+    let series = with_readings_around(evidence.series, evidence.around);
+    let instruments = ladder::instruments(&series, evidence.instruments);
     let of_record = ladder::of_record(&instruments, evidence.backend).ok();
     let window = Window::of(invocation, evidence.timed);
-    let mut figures: Vec<EnergyFigure> =
-        instruments.iter().map(|instrument| figure::figure(instrument, &window, &evidence.series.monotonic_ns)).collect();
+    let mut figures: Vec<EnergyFigure> = instruments.iter().map(|instrument| figure::figure(instrument, &window, &series.monotonic_ns)).collect();
     for (at, instrument) in instruments.iter().enumerate() {
         figures[at].of_record = of_record == Some(at);
         match net::net(instrument, &figures[at], evidence.idle) {
@@ -68,6 +71,27 @@ pub fn figures(evidence: &Evidence<'_>) -> Vec<EnergyFigure> {
         });
     }
     figures
+}
+
+/// Samples of instruments with a reading more at either end.
+fn with_readings_around(series: &Series, [before, after]: [&Snapshot; 2]) -> Series {
+    let is_before = series.monotonic_ns.first().is_some_and(|first_ns| before.monotonic_ns < *first_ns);
+    let is_after = series.monotonic_ns.last().is_some_and(|last_ns| after.monotonic_ns > *last_ns);
+    let ends = |before: Option<f64>, values: &[Option<f64>], after: Option<f64>| {
+        is_before.then_some(before).into_iter().chain(values.iter().copied()).chain(is_after.then_some(after)).collect()
+    };
+    let times = is_before.then_some(before.monotonic_ns).into_iter().chain(series.monotonic_ns.iter().copied());
+    let column = |column: &Column| {
+        let of = |snapshot: &Snapshot| {
+            let same = |reading: &&Reading| reading.metric == column.metric && reading.subject == column.subject && reading.source == column.source;
+            snapshot.readings.iter().find(same).and_then(|reading| reading.value)
+        };
+        Column { values: ends(of(before), &column.values, of(after)), ..column.clone() }
+    };
+    Series {
+        monotonic_ns: times.chain(is_after.then_some(after.monotonic_ns)).collect(),
+        columns: series.columns.iter().filter(|column| ladder::METRICS.contains(&column.metric.as_str())).map(column).collect(),
+    }
 }
 
 /// What is wrong with the figure of record. Its severity is that of the code where the figure is what the run was made for; else the
@@ -146,16 +170,15 @@ fn metric(id: MetricId, value: Result<f64, String>) -> (String, Metric) {
 
 /// Why a run has no figure of record: what stands in the way of choosing one, and which instruments could not be read.
 #[must_use]
-pub fn without(evidence: &Evidence<'_>, before: &[Reading]) -> String {
+pub fn without(evidence: &Evidence<'_>) -> String {
     let instruments = ladder::instruments(evidence.series, evidence.instruments);
     let why = match ladder::of_record(&instruments, evidence.backend) {
         Ok(_) => return "the run was not measured".into(),
         Err(why) => why,
     };
     let is_instrument = |reading: &&Reading| ladder::METRICS.contains(&reading.metric.as_str());
-    let absent =
-        before.iter().filter(is_instrument).filter_map(|reading| Some(format!("{}: {}", reading.subject.as_deref()?, reading.absent.as_deref()?)));
-    let absent: Vec<String> = absent.collect();
+    let why_absent = |reading: &Reading| Some(format!("{}: {}", reading.subject.as_deref()?, reading.absent.as_deref()?));
+    let absent: Vec<String> = evidence.around[0].readings.iter().filter(is_instrument).filter_map(why_absent).collect();
     if absent.is_empty() { why } else { format!("{why} ({}; `isotherm probe` says what mends that)", absent.join("; ")) }
 }
 

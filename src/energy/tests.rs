@@ -19,6 +19,8 @@ struct Machine {
     series: Series,
     instruments: Vec<Capability>,
     idle: Option<Series>,
+    /// Before and after.
+    around: [Snapshot; 2],
 }
 
 impl Machine {
@@ -54,16 +56,15 @@ impl Machine {
         self
     }
 
+    fn evidence(&self) -> Evidence<'_> {
+        let (series, instruments, idle) = (&self.series, &self.instruments[..], self.idle.as_ref());
+        let around = [&self.around[0], &self.around[1]];
+        Evidence { backend: "builtin", series, around, instruments, idle, invocation: Some(INVOCATION), timed: None }
+    }
+
     fn figures(&self, timed: Option<Timed<'_>>) -> Vec<EnergyFigure> {
         let backend = if timed.is_some() { "builtin" } else { "command" };
-        figures(&Evidence {
-            backend,
-            series: &self.series,
-            instruments: &self.instruments,
-            idle: self.idle.as_ref(),
-            invocation: Some(INVOCATION),
-            timed,
-        })
+        figures(&Evidence { backend, timed, ..self.evidence() })
     }
 
     /// The only one, of a process.
@@ -243,15 +244,7 @@ fn inferences_that_leave_much_of_the_window_unexplained_have_no_energy() {
 
 #[test]
 fn without_an_instrument_the_reason_names_what_could_not_be_read() {
-    let machine = Machine::new();
-    let evidence = Evidence {
-        backend: "builtin",
-        series: &machine.series,
-        instruments: &machine.instruments,
-        idle: None,
-        invocation: Some(INVOCATION),
-        timed: None,
-    };
+    let mut machine = Machine::new();
     let absent = |metric: &str| Reading {
         metric: metric.into(),
         unit: "J".into(),
@@ -260,10 +253,11 @@ fn without_an_instrument_the_reason_names_what_could_not_be_read() {
         value: None,
         absent: Some("Permission denied".into()),
     };
-    let why = without(&evidence, &[absent("sensor_energy_j"), absent("temperature_c")]);
+    machine.around[0].readings = vec![absent("sensor_energy_j"), absent("temperature_c")];
+    let why = without(&machine.evidence());
     let expected = "the device has no energy instrument that was read (RAPL package-0: Permission denied; `isotherm probe` says what mends that)";
     assert_eq!(why, expected);
-    let metrics = metrics(&figures(&evidence), "builtin", &why);
+    let metrics = metrics(&machine.figures(None), "builtin", &why);
     assert_eq!(metrics.values().map(|metric| (metric.value, metric.omitted_reason.as_deref())).collect::<Vec<_>>(), [(None, Some(expected)); 2]);
 }
 
@@ -285,4 +279,20 @@ fn what_a_device_takes_while_it_waits_is_taken_off() {
     assert_eq!(why(waited(9, 2.0)), (None, "it was read for 9.0 s while the device waited, less than 10 s".into()));
     assert_eq!(why(waited(10, 6.0)), (None, "the device took 6.00 W while it waited and 5.00 W in the window".into()));
     assert_eq!(why(Machine::new().package(0, 5.0).figure()), (None, "it was not read while the device waited for the run".into()));
+}
+
+#[test]
+fn an_instrument_that_is_read_rarely_reaches_the_edges_by_its_readings_around_the_run() {
+    // Once a second, from second 2 to second 6; the process ran from 1 to 7.
+    let mut machine = Machine::new().board(|s| (s.fract() < 1e-9 && (2.0..=6.0).contains(&s)).then_some(5.0));
+    assert_eq!(machine.figure().joules, None);
+    let Column { metric, unit, subject, source, .. } = machine.series.columns[0].clone();
+    let reading = Reading { metric, unit, subject, source, value: Some(5.0), absent: None };
+    let at = |monotonic_ns| Snapshot { monotonic_ns, readings: vec![reading.clone()] };
+    machine.series.monotonic_ns.iter_mut().for_each(|ns| *ns += 1);
+    machine.around = [at(0), at(8 * SECOND + SECOND / 2)];
+    assert!(near(machine.figure().joules, 30.0), "{:?}", machine.figure());
+    // One that was taken while it was sampled is no reading ahead of the samples.
+    machine.around[0].monotonic_ns = SECOND;
+    assert_eq!(machine.figure().joules, None);
 }

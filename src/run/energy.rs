@@ -35,13 +35,14 @@ pub fn of_run(result: &RunResult, manifest: &Manifest, iterations: Option<&Itera
     let evidence = Evidence {
         backend: &manifest.point.backend,
         series: &result.samples,
+        around: [&result.before, &result.after],
         instruments: &result.instruments,
         idle: result.idle.as_ref(),
         invocation: result.times.spawn_ns.zip(result.times.exit_ns),
         timed,
     };
     let figures = energy::figures(&evidence);
-    let metrics = energy::metrics(&figures, evidence.backend, &energy::without(&evidence, &result.before.readings));
+    let metrics = energy::metrics(&figures, evidence.backend, &energy::without(&evidence));
     Energy { issues: energy::issues(&figures, weight), figures, metrics }
 }
 
