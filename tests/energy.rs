@@ -5,8 +5,9 @@
 #[path = "support/lab.rs"]
 mod lab;
 
-#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "device/board.rs"]
 mod board;
 #[path = "energy/figures.rs"]
 mod figures;
+#[path = "energy/pmic.rs"]
+mod pmic;

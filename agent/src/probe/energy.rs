@@ -2,7 +2,7 @@
 
 use super::execute::Runner;
 use super::trial::{Prober, absent};
-use super::{Surroundings, capability, facts, found, limited};
+use super::{Surroundings, capability, facts, found, limited, pmic};
 use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, Present};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -175,30 +175,17 @@ fn battery_product(prober: &Prober, volts: &Path, amperes: &Path) -> Result<Pres
 
 /// The Raspberry Pi 5's power controller, through its firmware tool: rails on the board, without what hangs at its 5 V.
 fn pmic(prober: &Prober, around: &Surroundings, runner: &Runner) -> Option<Capability> {
-    let model = prober.text(&prober.at("sys/firmware/devicetree/base/model"))?;
-    if !model.starts_with("Raspberry Pi") {
-        return None;
-    }
-    let found = match around.program(prober, "vcgencmd", &[]) {
-        None => Found::Absent(absent(Cause::NotThere, "no vcgencmd on the path")),
-        Some(program) => {
-            let start = crate::sys::monotonic_ns();
-            match runner.run(&[&program.display().to_string(), "pmic_read_adc"], None, PMIC_LIMIT) {
-                Ok(output) => {
-                    let cost_ns = crate::sys::monotonic_ns() - start;
-                    let rails = output.stdout.lines().filter(|line| line.contains("current(")).count();
-                    match super::first_line(&output.stderr).or_else(|| super::first_line(&output.stdout)) {
-                        _ if output.ok && rails > 0 => Found::Present(Present {
-                            cost_ns: Some(cost_ns),
-                            facts: facts([("rails", Some(rails.to_string()))]),
-                            ..Present::default()
-                        }),
-                        said => Found::Absent(absent(Cause::Failed, &said.unwrap_or_else(|| "it names no rail".into()))),
-                    }
-                }
-                Err(why) => Found::Absent(why),
-            }
+    let found = pmic::tool_of(prober, around)?.and_then(|program| {
+        let start = crate::sys::monotonic_ns();
+        let output = runner.run(&[&program.display().to_string(), "pmic_read_adc"], None, PMIC_LIMIT)?;
+        let cost_ns = Some(crate::sys::monotonic_ns() - start);
+        let rails = pmic::rails(&output.stdout);
+        if !output.ok || rails.is_empty() {
+            let said = super::first_line(&output.stderr).or_else(|| super::first_line(&output.stdout));
+            return Err(absent(Cause::Failed, &said.unwrap_or_else(|| "it names no rail".into())));
         }
-    };
-    Some(capability(Family::Energy, "energy.pmic".into(), "PMIC (vcgencmd pmic_read_adc)", None, "vcgencmd".into(), found))
+        let watts: f64 = rails.iter().map(|(_, watts)| watts).sum();
+        Ok(Present { cost_ns, value: Some(watts * 1e6), facts: facts([("rails", Some(rails.len().to_string()))]), ..Present::default() })
+    });
+    Some(capability(Family::Energy, "energy.pmic".into(), pmic::NAME, Some("uw"), pmic::SOURCE.into(), self::found(found)))
 }

@@ -10,6 +10,7 @@ mod execute;
 mod gpu;
 mod inference;
 mod permission;
+pub mod pmic;
 mod power_source;
 mod readiness;
 mod recorded;

@@ -235,7 +235,8 @@ impl Shared {
             }
             let value = reader.read(at);
             let Some(mut state) = self.state_of(number) else { return false };
-            state.values[at] = value;
+            // One that has nothing new to say takes nothing away that is still waiting for its sample.
+            state.values[at] = value.or(state.values[at]);
             state.latest[at] = value.map(|value| (value, begin_ns)).or(state.latest[at]);
             state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
         }

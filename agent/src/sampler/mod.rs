@@ -7,6 +7,7 @@ mod gpu;
 mod idle;
 mod lane;
 mod meminfo;
+mod pmic;
 mod pressure;
 pub mod sensors;
 mod stat;
@@ -168,6 +169,11 @@ impl Sensors {
             absent.extend(of_gpus.absent);
             capabilities.extend(of_gpus.capabilities);
             sensors.gpus = of_gpus.watch;
+        }
+        if let Some(of_pmic) = pmic::find(root) {
+            sensors.definitions.extend(of_pmic.sensors.iter().map(sensors::Sensor::definition));
+            sensors.lanes.push(Lane::with(of_pmic.sensors, pmic::GIVE_UP_NS, of_pmic.open));
+            capabilities.extend(of_pmic.capabilities);
         }
         capabilities.retain(|capability| capability.family == Family::Energy);
         Sensors { absent, instruments: capabilities, ..sensors }

@@ -343,7 +343,7 @@ crate::table! {
             name: "sensor_power_w",
             unit: Unit::Watts,
             kind: ColumnKind::Gauge,
-            source: "hwmon*/power*, in*_input × curr*_input, iio in_power*_input, power_supply power_now, nvml:power, nvidia-smi:power.draw",
+            source: "hwmon*/power*, in*_input × curr*_input, iio in_power*_input, power_supply power_now, vcgencmd pmic_read_adc, nvml:power, nvidia-smi:power.draw",
             is: "Power through one rail, battery or GPU at that moment",
             wraps: GAUGE,
             defects: "An average over the monitor's own period, which is rarely told (NVML: a second on some GPUs); a battery's sign is the driver's",
