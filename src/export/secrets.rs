@@ -84,12 +84,20 @@ impl Secrets {
         }
         let machines = gathered.records.iter().filter_map(|(_, r)| r.device.machine.as_ref()).chain(gathered.reports.iter().map(|(_, r)| &r.machine));
         let mut facts: BTreeSet<(&str, &'static str)> = BTreeSet::new();
+        let mut gpus: BTreeSet<(&str, &str)> = BTreeSet::new();
         for machine in machines {
+            gpus.extend(machine.gpus.iter().filter_map(|gpu| Some((gpu.subject.as_str(), gpu.uuid.as_deref()?))));
             facts.insert((&machine.machine_key, "machine key"));
             facts.extend(machine.boot_id.as_deref().map(|id| (id, "boot id")));
         }
         for (fact, what) in facts {
             literals.extend(literal(fact, pseudonym(&key, fact), what, Around::Word));
+        }
+        // The whole of it first: columns are called by its beginning, which stays one name for one GPU.
+        for (subject, uuid) in gpus {
+            let replacement = format!("GPU-{}", short(uuid));
+            literals.extend(literal(uuid, replacement.clone(), "GPU id", Around::Word));
+            literals.extend(literal(subject, replacement, "GPU id", Around::Word));
         }
 
         let mut warnings = Vec::new();
