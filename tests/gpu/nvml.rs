@@ -240,3 +240,17 @@ fn a_public_copy_has_another_name_for_the_gpu_and_the_same_one_everywhere() {
     }
     bench.run(&["verify", "copy"]).expect(0);
 }
+
+#[test]
+fn what_hangs_from_the_beginning_is_absent_and_no_answer_is_taken_for_another() {
+    let bench = Bench::new(User::Caller);
+    bench.says(&["power hang", "graphics_clock crash", "temperature 44"]);
+    let probe: Value = serde_json::from_str(&bench.run(&["probe", "--json"]).expect(0).stdout()).unwrap();
+    let found = |what: &str| capability(&probe, &format!("gpu.{GPU}.{what}"))["found"].clone();
+    assert_eq!((&found("power")["absent"]["cause"], &found("power")["absent"]["reason"]), (&json!("no_answer"), &json!("no answer within 2 s")));
+    assert_eq!(found("graphics_clock")["absent"]["reason"], "it ended without an answer");
+    for (what, value) in [("energy", 1_234_567.0), ("temperature", 44.0), ("memory_clock", 7000.0), ("busy", 0.0), ("memory", 536_870_912.0)] {
+        assert_eq!(found(what)["present"]["value"], value, "{what}");
+    }
+    eventually("nothing is left", || bench.lab.processes().is_empty().then_some(()));
+}

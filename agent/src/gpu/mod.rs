@@ -97,6 +97,8 @@ impl Means {
 /// A conversation with who is asked.
 pub struct Connection {
     aside: Aside,
+    /// An answer is missing, or none: what came next would be taken for the answer to another question.
+    is_broken: bool,
 }
 
 impl Connection {
@@ -107,7 +109,7 @@ impl Connection {
             Means::Smi(path) => Aside::start(Path::new("/proc/self/exe"), &["smi", &path.display().to_string()]),
         };
         let failed = |e: io::Error| Absent { cause: Cause::Failed, reason: format!("starting {}: {e}", means.scheme()) };
-        started.map(|aside| Connection { aside }).map_err(failed)
+        started.map(|aside| Connection { aside, is_broken: false }).map_err(failed)
     }
 
     pub fn handle(&self) -> Arc<Handle> {
@@ -116,12 +118,16 @@ impl Connection {
 
     /// One question, one answer. `None` = it is waited for until the process has ended.
     pub fn ask(&mut self, question: &Question, limit: Option<Duration>) -> Result<Answer, Absent> {
+        if self.is_broken {
+            return Err(Absent { cause: Cause::Failed, reason: "it is not asked any more".into() });
+        }
         let until_ns = limit.map(|limit| sys::monotonic_ns() + limit.as_nanos() as u64);
         let mut answers = Timed { file: &self.aside.stdout, until_ns };
         let answer = write_message(&mut self.aside.stdin, question).and_then(|()| read_frame(&mut answers)).and_then(|frame| match frame {
             Some(frame) => frame.message::<Answer>(),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         });
+        self.is_broken = answer.is_err();
         match answer {
             Ok(Answer::Absent(why)) => Err(why),
             Ok(answer) => Ok(answer),
@@ -183,21 +189,13 @@ pub fn look() -> (Option<Looked>, Vec<(Means, Absent)>) {
 }
 
 fn look_by(means: &Means) -> Result<Looked, Absent> {
-    let mut connection = Connection::start(means)?;
-    let gpus = match connection.ask(&Question::Gpus, Some(FIRST_ANSWER))? {
-        Answer::Gpus(gpus) if gpus.companion_version != COMPANION_VERSION => {
-            return Err(Absent { cause: Cause::Garbage, reason: format!("it speaks version {}", gpus.companion_version) });
-        }
-        Answer::Gpus(gpus) if gpus.gpus.is_empty() => return Err(Absent { cause: Cause::NotThere, reason: "it knows no GPU".into() }),
-        Answer::Gpus(gpus) => gpus,
-        other => return Err(Absent { cause: Cause::Garbage, reason: format!("an answer to another question: {other:?}") }),
-    };
+    let (mut connection, gpus) = begin(means)?;
     let mut entries = Vec::new();
     for gpu in &gpus.gpus {
         for getter in Getter::ALL {
             let Some(source) = means.source(getter) else { continue };
             let question = Question::Read { gpu: gpu.index, getter };
-            let found = try_out(&mut connection, means, &question);
+            let found = try_out(&mut connection, means, &question)?;
             let mut capability = capability(getter, &gpu.subject, source, found);
             if let (Getter::Power, Found::Present(present), Some(watts)) = (getter, &mut capability.found, gpu.power_limit_w) {
                 present.facts.insert("limit_uw".into(), format!("{:.0}", watts * 1e6));
@@ -205,11 +203,24 @@ fn look_by(means: &Means) -> Result<Looked, Absent> {
             entries.push(Entry { capability, question });
         }
         let question = Question::Processes { gpu: gpu.index };
-        let found = try_out(&mut connection, means, &question);
+        let found = try_out(&mut connection, means, &question)?;
         let source = means.source_of_processes().to_owned();
         entries.push(Entry { capability: of_gpu("processes", &gpu.subject, Family::Gpu, "count", &gpu.subject, source, found), question });
     }
     Ok(Looked { means: means.clone(), connection, gpus, entries })
+}
+
+/// Start a conversation, and hear which GPUs there are.
+fn begin(means: &Means) -> Result<(Connection, Gpus), Absent> {
+    let mut connection = Connection::start(means)?;
+    match connection.ask(&Question::Gpus, Some(FIRST_ANSWER))? {
+        Answer::Gpus(gpus) if gpus.companion_version != COMPANION_VERSION => {
+            Err(Absent { cause: Cause::Garbage, reason: format!("it speaks version {}", gpus.companion_version) })
+        }
+        Answer::Gpus(gpus) if gpus.gpus.is_empty() => Err(Absent { cause: Cause::NotThere, reason: "it knows no GPU".into() }),
+        Answer::Gpus(gpus) => Ok((connection, gpus)),
+        other => Err(Absent { cause: Cause::Garbage, reason: format!("an answer to another question: {other:?}") }),
+    }
 }
 
 /// The number in an answer: a value, or how many there are.
@@ -221,8 +232,8 @@ pub fn number(answer: &Answer) -> Option<u64> {
     }
 }
 
-/// Read it once, and for its cost a few times more where that costs no process.
-fn try_out(connection: &mut Connection, means: &Means, question: &Question) -> Found {
+/// Read it once, and for its cost a few times more where that costs no process. Who hangs or crashes at it is started anew for the others.
+fn try_out(connection: &mut Connection, means: &Means, question: &Question) -> Result<Found, Absent> {
     let reads = if matches!(means, Means::Smi(_)) { 1 } else { READS };
     let mut costs = Vec::with_capacity(reads);
     let mut value = None;
@@ -230,13 +241,18 @@ fn try_out(connection: &mut Connection, means: &Means, question: &Question) -> F
         let start_ns = sys::monotonic_ns();
         match connection.ask(question, Some(means.patience())) {
             Ok(answer) => value = number(&answer).or(value),
-            Err(why) => return Found::Absent(why),
+            Err(why) => {
+                if connection.is_broken {
+                    *connection = begin(means)?.0;
+                }
+                return Ok(Found::Absent(why));
+            }
         }
         costs.push(sys::monotonic_ns() - start_ns);
     }
     costs.sort_unstable();
     let cost_ns = costs.get(costs.len() / 2).copied();
-    Found::Present(Present { cost_ns, value: value.map(|value| value as f64), ..Present::default() })
+    Ok(Found::Present(Present { cost_ns, value: value.map(|value| value as f64), ..Present::default() }))
 }
 
 /// An entry by the family and with the unit that its values have.
