@@ -180,7 +180,7 @@ fn an_inference_has_the_energy_of_its_rounds_without_the_pauses_between_them() {
 #[test]
 fn what_the_device_takes_while_it_waits_is_known_beside_the_gross_figure() {
     let Some(board) = board(User::Caller) else { return };
-    board.lab.write("c.yaml", board.lab.read("c.yaml").replace("settle: 0ms", "settle: 11s"));
+    board.lab.write("c.yaml", board.lab.read("c.yaml").replace("settle: 0ms", "settle: 10s"));
     rail(&board, "VDD_IN", 5000, 400);
     let record = run(&board, || rail(&board, "VDD_IN", 5000, 1200));
     let figure = only_figure(&record);

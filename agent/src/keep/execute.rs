@@ -259,17 +259,23 @@ impl<'a> Run<'a> {
     }
 
     fn wait_for_settle_ms(&self, idle: &mut Idle) -> Result<(), Outcome> {
-        let until = sys::boottime_ns() + sys::limit_ns(self.spec.settle_ms);
-        let looks = self.spec.instruments.are_read();
-        loop {
-            if looks && until > sys::boottime_ns() {
+        let looks = self.spec.instruments.are_read() && self.spec.settle_ms > 0;
+        let mut look = || {
+            if looks {
                 idle.add(&self.keeper.snapshot(&mut Sources::default()));
             }
+        };
+        // The wait lies between the first look and the last one, so that what was seen is as long as what was asked for.
+        look();
+        let until = sys::boottime_ns() + sys::limit_ns(self.spec.settle_ms);
+        loop {
             let left = until.saturating_sub(sys::boottime_ns());
             if sys::poll_readable(&[self.cancelled.as_raw_fd()], Some(if looks { left.min(LOOK_EVERY_NS) } else { left }))[0] {
                 return Err(Outcome::Cancelled { wait_status: None });
             }
-            if sys::boottime_ns() >= until {
+            let is_over = sys::boottime_ns() >= until;
+            look();
+            if is_over {
                 return Ok(());
             }
         }
