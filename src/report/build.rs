@@ -196,7 +196,12 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     let values: Vec<f64> = used.iter().filter_map(|run| value_of(run)).collect();
     let degraded_used = count(used.iter().filter(|run| run.fate() == Fate::Degraded).count());
     let counts = Counts::of(point);
-    let degraded_left_out = if options.include_degraded { 0 } else { counts.degraded };
+    let is_joined = join::is_joined(key.definition);
+    let degraded_left_out = match is_joined {
+        true => joined.left_out(index),
+        false if options.include_degraded => 0,
+        false => counts.degraded,
+    };
     // One run that escaped the contamination of all others is not a point's number.
     let withheld = degraded_left_out > 0 && values.len() == 1;
 
@@ -204,14 +209,15 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     let absent_reason = match &number {
         Some(_) => None,
         None if withheld => {
-            let runs = if degraded_left_out == 1 { "1 run" } else { &format!("{degraded_left_out} runs") };
-            Some(Foreign::new(format!("withheld: 1 valid run left, {runs} degraded; --include degraded uses all")))
+            let (one, others) = if is_joined { ("repetition", "with a degraded run") } else { ("run", "degraded") };
+            let s = if degraded_left_out == 1 { "" } else { "s" };
+            Some(Foreign::new(format!("withheld: 1 valid {one} left, {degraded_left_out} {one}{s} {others}; --include degraded uses all")))
         }
         None if !values.is_empty() => Some(Foreign::new("too large for a mean")),
         None => Some(why_absent(index, point, sheet, usable, &counts)),
     };
     let unused: Vec<&Run<'_>> = usable.iter().copied().filter(|run| value_of(run).is_none()).collect();
-    if let Some(code) = joined.withheld(index).filter(|_| join::is_joined(key.definition)) {
+    if let Some(code) = joined.withheld(index).filter(|_| is_joined) {
         states.push(State { code, runs: None, detail: None });
     } else if !unused.is_empty() {
         // Where no run has a value, the reason stands for itself.

@@ -5,7 +5,7 @@
 
 use super::{
     build::operating_state,
-    counts::Fate,
+    counts::{Fate, count},
     gather::{Gathered, Point, Run, key},
     input::ReportOptions,
 };
@@ -32,6 +32,8 @@ pub(super) struct Joined<'a> {
     paired: BTreeSet<usize>,
     /// Why a power point is joined with nothing, where that is one for all of its runs.
     withheld: BTreeMap<usize, Code>,
+    /// Repetitions of a power point in which a run of either kind is degraded and left out.
+    left_out: BTreeMap<usize, u32>,
 }
 
 /// Both runs of a repetition.
@@ -49,7 +51,7 @@ pub(super) fn is_joined(definition: &str) -> bool {
 
 impl<'a> Joined<'a> {
     pub(super) fn of(gathered: &Gathered<'a>, options: ReportOptions) -> Joined<'a> {
-        let mut joined = Joined { metrics: BTreeMap::new(), paired: BTreeSet::new(), withheld: BTreeMap::new() };
+        let mut joined = Joined { metrics: BTreeMap::new(), paired: BTreeSet::new(), withheld: BTreeMap::new(), left_out: BTreeMap::new() };
         let place = |point: &Point<'_>| (key(point.ids, Kind::Timing), point.identity.map(str::to_owned));
         let of_timing: BTreeMap<_, usize> =
             (0..gathered.points.len()).filter(|&at| gathered.points[at].kind == Kind::Timing).map(|at| (place(&gathered.points[at]), at)).collect();
@@ -68,6 +70,10 @@ impl<'a> Joined<'a> {
         let apart = apart(pairs.iter().filter_map(|(_, pair)| pair.as_ref().ok()));
         if apart.is_some() {
             self.withheld.insert(at, Code::RatesDiffer);
+        }
+        if !options.include_degraded {
+            let degraded = power.own_runs().chain(timing.own_runs()).filter(|run| run.fate() == Fate::Degraded);
+            self.left_out.insert(at, count(degraded.map(Run::repetition).collect::<BTreeSet<_>>().len()));
         }
         for (run, pair) in pairs {
             let joules = match (&apart, pair) {
@@ -94,6 +100,11 @@ impl<'a> Joined<'a> {
     /// Why the point's runs are joined with nothing.
     pub(super) fn withheld(&self, point: usize) -> Option<Code> {
         self.withheld.get(&point).copied()
+    }
+
+    /// Repetitions that are joined with nothing because one of their runs is degraded.
+    pub(super) fn left_out(&self, point: usize) -> u32 {
+        self.left_out.get(&point).copied().unwrap_or(0)
     }
 }
 
@@ -230,10 +241,13 @@ mod tests {
         let [disturbed, beside] = repetition(1, 2.0, 5.0, 2.0);
         let [_, alone] = repetition(2, 2.0, 5.0, 2.0);
         let disturbed = disturbed.issue("competing_load", Severity::Warning, "busy");
+        let all = model([timing.clone(), power.clone(), alone.clone()]);
+        assert_eq!((joined(&all).number.as_ref().unwrap().runs, codes(joined(&all))), (1, vec![Code::WithoutValue]));
+        // One that escaped the disturbance of another is no number of the point.
         let all = model([timing, power, disturbed, beside, alone]);
-        let row = joined(&all);
-        assert_eq!(row.number.as_ref().unwrap().runs, 1);
-        assert_eq!(codes(row), [Code::WithoutValue]);
+        assert_eq!((&joined(&all).number, codes(joined(&all))), (&None, vec![Code::WithoutValue, Code::Withheld]));
+        let why = joined(&all).absent_reason.as_ref().unwrap().terminal();
+        assert_eq!(why, "withheld: 1 valid repetition left, 1 repetition with a degraded run; --include degraded uses all");
         let [disturbed, beside] = repetition(1, 2.0, 5.0, 2.0);
         let [_, alone] = repetition(2, 2.0, 5.0, 2.0);
         let none = model([disturbed.issue("competing_load", Severity::Warning, "busy"), beside, alone]);
