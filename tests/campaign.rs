@@ -8,6 +8,8 @@ mod lab;
 #[path = "campaign/kit.rs"]
 mod kit;
 
+#[path = "campaign/awake.rs"]
+mod awake;
 #[path = "campaign/axes.rs"]
 mod axes;
 #[path = "campaign/builtin.rs"]

@@ -124,7 +124,8 @@ isotherm_wire::table! {
             means: "The machine slept during the run",
             when: "BOOTTIME and MONOTONIC moved apart by more than 50 ms",
             headline: Headline::LeftOut,
-            hint: "keep the machine from sleeping: `systemd-inhibit --what=sleep isotherm run …`",
+            hint: "`device.sleep_inhibited` of the record says why isotherm could not keep the machine from sleeping; a run that outlives its controller isn't kept from it. \
+                   Mask `sleep.target`, or run `sudo systemd-inhibit --what=sleep sleep infinity` beside it",
         }
         UnkillableProcess {
             code: "unkillable_process",

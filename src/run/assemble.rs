@@ -107,6 +107,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             machine: Some(machine),
             containment: Some(result.containment.clone()),
             conditions: manifest.conditions,
+            sleep_inhibited: manifest.sleep_inhibited,
         },
         requested: manifest.requested,
         resolved: reading.resolved,

@@ -6,7 +6,7 @@ use crate::config::safe_name;
 use crate::plan::files::{self, Answers};
 use crate::plan::power::Runs;
 use crate::plan::{PlannedJob, Point};
-use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile};
+use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile, SleepInhibited};
 use indexmap::IndexMap;
 use isotherm_wire::format::Format;
 use isotherm_wire::session::RunState;
@@ -58,6 +58,9 @@ pub struct Manifest {
     /// Of the surroundings, as declared.
     #[serde(default)]
     pub conditions: IndexMap<String, String>,
+    /// Whether its controller keeps the device from sleeping, where it is on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep_inhibited: Option<SleepInhibited>,
 }
 
 impl Manifest {
@@ -89,6 +92,8 @@ pub struct Night {
     pub campaign: String,
     pub campaign_sha256: String,
     pub epoch: String,
+    /// Of this machine.
+    pub sleep_inhibited: Option<SleepInhibited>,
 }
 
 /// The manifest of a job's next run; `None` for a job whose identity isn't known.
@@ -131,6 +136,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         base: point.base.to_string(),
         instruments: runs.read_instruments(job.slot.kind),
         conditions: point.conditions.clone(),
+        sleep_inhibited: night.sleep_inhibited.clone().filter(|_| point.transport == "local"),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Running a campaign: takes a campaign, sessions and a store; drives everything and emits linear [`Event`]s; must not know rendering.
 
 pub mod assemble;
+mod awake;
 mod clocking;
 mod collect;
 mod context;

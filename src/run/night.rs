@@ -6,7 +6,7 @@ use super::filter::Filter;
 use super::manifest::Night as Constants;
 use super::selection::Options;
 use super::signals::{self, Stopping};
-use super::{RunError, Stop, assemble};
+use super::{RunError, Stop, assemble, awake};
 use crate::clock;
 use crate::config::model::{Campaign, Device};
 use crate::device::{DeviceError, Happening, Session, has_local_agent};
@@ -76,11 +76,13 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
         durable::write(&results.dir.join(format!("campaign.used.{}.yaml", n + 1)), text.as_bytes(), Existing::Replace)?;
     }
     let since = clock::utc_seconds();
+    let (_inhibitor, sleep_inhibited) = (!options.dry_run).then(awake::hold).unzip();
     let constants = Constants {
         results_id: results.id.results_id.clone(),
         campaign: campaign.name.clone(),
         campaign_sha256: digest::sha256_hex(campaign.source.as_bytes()),
         epoch: uuid::Uuid::new_v4().to_string(),
+        sleep_inhibited,
     };
     let holder = Holder { results_id: results.id.results_id.clone(), campaign: campaign.name.clone(), controller, since };
     let identities = identity::of_points(&plan.points, &reports);

@@ -208,6 +208,19 @@ pub struct DeviceBlock {
     /// What the campaign declares of the surroundings: ambient temperature, cooling, supply. Nobody has checked it.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub conditions: IndexMap<String, String>,
+    /// Whether the controller kept the device from sleeping; `None` where it was asked for by none, or by an earlier isotherm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep_inhibited: Option<SleepInhibited>,
+}
+
+/// A lock against sleep, idling and a closed lid, which its controller asked for when it began and which ends with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SleepInhibited {
+    /// It was granted.
+    pub held: bool,
+    /// Why not.
+    pub reason: Option<String>,
 }
 
 /// What ran a point, as executed.
