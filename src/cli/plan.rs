@@ -166,7 +166,11 @@ impl View<'_> {
         } else {
             ""
         };
-        text += &format!("\norder: {}{note} · settle: {}\n", orders.into_iter().collect::<Vec<_>>().join(", "), self.settle(&chosen));
+        let mut steps: Vec<String> = chosen.iter().map(|point| point.settings.prepare.to_string()).collect();
+        steps.sort();
+        steps.dedup();
+        let steps: String = steps.iter().filter(|steps| !steps.is_empty()).map(|steps| format!(" · prepare: {steps}")).collect();
+        text += &format!("\norder: {}{note}{steps} · settle: {}\n", orders.into_iter().collect::<Vec<_>>().join(", "), self.settle(&chosen));
         text += &self.resolution();
         text += &self.limits(&points);
         text

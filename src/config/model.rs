@@ -394,7 +394,7 @@ impl Settle {
 }
 
 impl Quiet {
-    /// Built-in values of a map that says nothing.
+    /// Where nothing is said, and for what a map leaves out.
     pub const BUILTIN: Quiet =
         Quiet { min: Duration::from_secs(10), timeout: Duration::from_secs(180), temp_within_c: 3.0, on_timeout: OnTimeout::Flag };
 }
@@ -502,7 +502,7 @@ impl Settings {
         Settings {
             repetitions: 4,
             timeout: Duration::from_secs(3600),
-            settle: Settle::Fixed(Duration::from_secs(10)),
+            settle: Settle::Quiet(Quiet::BUILTIN),
             prepare: Preparation::default(),
             limits: Limits::default(),
             sample_hz: 10.0,

@@ -204,7 +204,9 @@ mod tests {
         let duration = |text: &str| units::duration(text).expect("a duration");
         assert_eq!(default("repetitions"), builtin.repetitions.to_string());
         assert_eq!(duration(default("timeout")), builtin.timeout);
-        assert_eq!(Settle::Fixed(duration(PREPARE.key("settle").expect("a key").default)), builtin.settle);
+        assert_eq!(Settle::Quiet(Quiet::BUILTIN), builtin.settle);
+        let parts = SETTLE.keys.iter().map(|key| format!("{}: {}", key.name, key.default)).collect::<Vec<_>>().join(", ");
+        assert_eq!(PREPARE.key("settle").expect("a key").default, format!("{{ {parts} }}"));
         let settle = |key: &str| SETTLE.key(key).expect("a key").default;
         assert_eq!((duration(settle("min")), duration(settle("timeout"))), (Quiet::BUILTIN.min, Quiet::BUILTIN.timeout));
         assert_eq!(units::temperature(settle("temp_within")), Ok(Quiet::BUILTIN.temp_within_c));

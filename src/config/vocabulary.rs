@@ -351,8 +351,12 @@ pub static PREPARE: Level = level(
     "`prepare`",
     "prepare.",
     &[
-        key("settle", Shape::DurationOr(&SETTLE), "Fixed wait before each run; as a map: until the device is as quiet as it was at first contact")
-            .default("10s"),
+        key(
+            "settle",
+            Shape::DurationOr(&SETTLE),
+            "Wait before each run until the device is as quiet as it was at first contact; a duration: for that long",
+        )
+        .default("{ min: 10s, timeout: 3m, on_timeout: flag, temp_within: 3C }"),
         key("reset_swap", Shape::Choice(&PER_MODEL), "Swap areas that are in use off and on again, where memory allows it").default("off"),
         key("drop_caches", Shape::Choice(&PER_MODEL), "`sync`, then empty the page cache").default("off"),
         key("governor", GOVERNOR, "cpufreq governor of every CPU, such as `performance`. Given back afterwards"),
