@@ -3,7 +3,7 @@
 //! That nothing of a run is left is proven by the keeper having no child any more, so whoever looks on must not be one: it is started as
 //! a child of the keeper's own parent. Takes a program, gives its stdin and stdout and a handle that ends it; must not know what it does.
 
-use crate::sys;
+use crate::{processes, sys};
 use std::ffi::{CString, c_char};
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,10 +25,15 @@ fn all() -> MutexGuard<'static, All> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// CPU time that all of them have used, ns.
+/// CPU time that all of them have used, with what they executed and waited for, ns.
 pub fn cpu_ns() -> u64 {
     let all = all();
-    all.pids.iter().filter_map(|pid| sys::cpu_ns_of(*pid)).fold(all.ended_ns, u64::saturating_add)
+    all.pids.iter().filter_map(|pid| used_ns(*pid)).fold(all.ended_ns, u64::saturating_add)
+}
+
+fn used_ns(pid: i32) -> Option<u64> {
+    let children = processes::children_ticks(pid)?.saturating_mul(1_000_000_000 / sys::ticks_per_s());
+    Some(sys::cpu_ns_of(pid)?.saturating_add(children))
 }
 
 /// Is it one of them?
@@ -54,7 +59,7 @@ impl Handle {
     pub fn kill(&self) {
         let mut all = all();
         if all.pids.contains(&self.pid) {
-            all.ended_ns += sys::cpu_ns_of(self.pid).unwrap_or(0);
+            all.ended_ns += used_ns(self.pid).unwrap_or(0);
             all.pids.retain(|&pid| pid != self.pid);
         }
         if let Some(pidfd) = &self.pidfd {
@@ -135,6 +140,22 @@ mod tests {
         let mut hangs = Aside::start(Path::new("/bin/sleep"), &["1000"]).unwrap();
         hangs.handle.kill();
         assert_eq!(hangs.stdout.read(&mut seen).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_one_of_them_executes_is_part_of_what_they_cost() {
+        // Its child works for 10 ticks of its own time, then is waited for.
+        let burn = "while read -r _ _ _ _ _ _ _ _ _ _ _ _ _ ticks _ < /proc/$$/stat; [ $ticks -lt 10 ]; do \
+                    i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done; done";
+        let program = format!("sh -c '{burn}'; echo done; read end");
+        let mut aside = Aside::start(Path::new("/bin/sh"), &["-c", &program]).unwrap();
+        let mut said = [0; 4];
+        aside.stdout.read_exact(&mut said).unwrap();
+        let burnt_ns = 10 * 1_000_000_000 / sys::ticks_per_s();
+        assert!(used_ns(aside.handle.pid).unwrap() >= sys::cpu_ns_of(aside.handle.pid).unwrap() + burnt_ns);
+        assert!(cpu_ns() >= burnt_ns);
+        drop(aside);
+        assert!(cpu_ns() >= burnt_ns, "also after its end");
     }
 
     #[test]

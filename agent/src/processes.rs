@@ -89,6 +89,13 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok().filter(|_| !dead)
 }
 
+/// CPU time of all that a process has waited for, with what those had waited for, clock ticks; `None` if there is no such process.
+pub fn children_ticks(pid: i32) -> Option<u64> {
+    let fields = after_name(pid)?;
+    // Fields 16 and 17 of proc_pid_stat(5); a signed number there, which never is below zero.
+    fields.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
 /// Send KILL to all processes below this one, and to what they start meanwhile.
 pub fn kill_below_us() {
     let mut signalled = BTreeSet::new();
