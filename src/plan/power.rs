@@ -115,17 +115,44 @@ pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static s
 ///
 /// A night that goes on after a start of its device wants the same runs as before. So the first cost stands, which is measured and differs
 /// from time to time, and an instrument that is there and can't be read any more stays one: its runs fail and say why, instead of not being planned.
+/// So does one that isn't named any more because who would name it didn't answer.
 #[must_use]
 pub fn remembered(mut now: Vec<Capability>, earlier: Option<&DeviceReport>) -> Vec<Capability> {
+    let unanswered = |one: &Capability| one.absent().is_some_and(|why| why.cause != Cause::NotThere);
+    let mut unmatched: Vec<usize> = (0..now.len()).collect();
+    let mut unnamed = Vec::new();
     for earlier in earlier.and_then(|report| report.instruments.as_ref()).into_iter().flatten() {
-        let Some(one) = now.iter_mut().find(|one| one.id == earlier.id && one.source == earlier.source) else { continue };
+        let Some(at) = unmatched.iter().position(|&at| is_same(&now[at], earlier)) else {
+            // A directory or a tool that names instruments has its own entry if it doesn't answer: their sources begin with its.
+            let names_it = |one: &Capability| unanswered(one) && !one.source.is_empty() && earlier.source.starts_with(&one.source);
+            unnamed.extend((earlier.present().is_some() && now.iter().any(names_it)).then(|| earlier.clone()));
+            continue;
+        };
+        let one = &mut now[unmatched.remove(at)];
+        let is_unanswered = unanswered(one);
         match (&mut one.found, &earlier.found) {
             (Found::Present(now), Found::Present(then)) => now.cost_ns = then.cost_ns,
-            (Found::Absent(why), Found::Present(_)) if why.cause != Cause::NotThere => one.clone_from(earlier),
+            (found, Found::Present(_)) if is_unanswered => found.clone_from(&earlier.found),
             _ => {}
         }
     }
+    now.append(&mut unnamed);
     now
+}
+
+/// The same instrument, of several that are alike the next one: the kernel numbers chips anew at every start, so that names tell them apart,
+/// which have that of the driver.
+fn is_same(a: &Capability, b: &Capability) -> bool {
+    (&a.name, &a.unit) == (&b.name, &b.unit) && unnumbered(&a.source) == unnumbered(&b.source)
+}
+
+/// A path without the numbers of its chips and devices: `/sys/class/hwmon/hwmon/power1_input`.
+fn unnumbered(source: &str) -> String {
+    let part = |part: &str| {
+        let kind = ["hwmon", "iio:device"].into_iter().find(|kind| part.starts_with(kind));
+        kind.map_or_else(|| part.to_owned(), |kind| kind.to_owned() + part[kind.len()..].trim_start_matches(|c: char| c.is_ascii_digit()))
+    };
+    source.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]
@@ -194,5 +221,36 @@ mod tests {
         assert_eq!(slower[0].present().and_then(|present| present.cost_ns), Some(500_000));
         let gone = remembered(vec![instrument("rapl", Err(Cause::NotThere))], Some(&earlier));
         assert!(gone[0].present().is_none());
+    }
+
+    fn of_chip(chip: u32, name: &str, found: Result<Option<u64>, Cause>) -> Capability {
+        let (id, source) = (format!("energy.hwmon{chip}.power1"), format!("/sys/class/hwmon/hwmon{chip}/power1_input"));
+        Capability { id, source, unit: Some("uw".into()), ..instrument(name, found) }
+    }
+
+    #[test]
+    fn chips_that_are_numbered_anew_are_known_by_their_names() {
+        let earlier = report(vec![of_chip(1, "ina226 VDD_IN", Ok(Some(800_000))), of_chip(3, "amdgpu PPT", Ok(Some(3000)))]);
+        let now = remembered(vec![of_chip(1, "amdgpu PPT", Ok(Some(9000))), of_chip(4, "ina226 VDD_IN", Ok(Some(2_000_000)))], Some(&earlier));
+        assert_eq!(now, [of_chip(1, "amdgpu PPT", Ok(Some(3000))), of_chip(4, "ina226 VDD_IN", Ok(Some(800_000)))]);
+        let locked = remembered(vec![of_chip(4, "ina226 VDD_IN", Err(Cause::NotPermitted))], Some(&earlier));
+        assert_eq!(locked, [of_chip(4, "ina226 VDD_IN", Ok(Some(800_000)))]);
+        // Of two that are alike each has its own.
+        let twins = |costs: [u64; 2]| Vec::from([0, 1].map(|at| of_chip(at, "ina226 power1", Ok(Some(costs[at as usize])))));
+        assert_eq!(remembered(twins([7, 8]), Some(&report(twins([1, 2])))), twins([1, 2]));
+    }
+
+    #[test]
+    fn what_nobody_names_because_who_would_does_not_answer_stays_an_instrument() {
+        let of_gpu = |id: &str, source: &str, found| Capability { id: id.into(), source: source.into(), ..instrument("GPU-5b3c7f00", found) };
+        let gpu = of_gpu("gpu.GPU-5b3c7f00.power", "nvml:power", Ok(Some(20_000)));
+        let earlier = report(vec![gpu.clone()]);
+        let refused = |source: &str, cause| of_gpu("gpu.nvidia", source, Err(cause));
+        let now = remembered(vec![refused("nvml:", Cause::NoAnswer)], Some(&earlier));
+        assert_eq!(now, [refused("nvml:", Cause::NoAnswer), gpu]);
+        for gone in [refused("nvml:", Cause::NotThere), refused("nvidia-smi:", Cause::NoAnswer), refused("", Cause::NotTried)] {
+            assert_eq!(remembered(vec![gone.clone()], Some(&earlier)), [gone]);
+        }
+        assert_eq!(remembered(Vec::new(), Some(&earlier)), []);
     }
 }

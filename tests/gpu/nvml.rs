@@ -143,6 +143,23 @@ fn a_machine_whose_library_is_not_there_says_so_and_how_to_mend_it() {
 }
 
 #[test]
+fn a_gpu_that_refuses_to_answer_keeps_its_power_runs_and_they_say_why_they_fail() {
+    let bench = Bench::new(User::Caller);
+    bench.lab.write("end", "");
+    bench.lab.write("c.yaml", bench.lab.read("c.yaml").replace("power: together", "power: split"));
+    bench.run(&["run", "c.yaml", "--filter", "kind=timing"]).expect(0);
+    bench.says(&["init !999"]);
+    bench.run(&["run", "c.yaml"]);
+    let (power, timing): (Vec<_>, Vec<_>) = bench.lab.records("c").into_iter().partition(|(_, record)| record["ids"]["kind"] == "power");
+    assert_eq!((power.len(), timing.len()), (1, 1));
+    // A machine that measures its packages as well has them left.
+    if let Some((_, failed)) = power.iter().find(|(_, record)| record["status"] == "failed") {
+        let message = failed["message"].as_str().unwrap();
+        assert!(message.contains("no energy instrument can be read here") && message.contains("NVIDIA GPUs: Unknown Error"), "{message}");
+    }
+}
+
+#[test]
 fn a_probe_has_every_gpu_with_what_can_be_read_of_it_and_what_not() {
     for_each_user(|user| {
         let bench = Bench::new(user);

@@ -78,6 +78,12 @@ impl Means {
         Some(format!("{}:{name}", self.scheme()))
     }
 
+    /// The instruments of all GPUs, of which nothing could be learnt: one entry, whose source is how theirs begin.
+    pub fn refused(&self, why: Absent) -> Capability {
+        let (name, source) = ("NVIDIA GPUs".to_owned(), format!("{}:", self.scheme()));
+        Capability { id: "gpu.nvidia".into(), family: Family::Energy, name, unit: None, source, recorded: false, found: Found::Absent(why) }
+    }
+
     fn source_of_processes(&self) -> &'static str {
         match self {
             Means::Companion(_) => "nvml:processes",

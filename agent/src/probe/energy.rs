@@ -25,15 +25,23 @@ pub fn entries(prober: &Prober, around: &Surroundings, runner: &Runner) -> Vec<C
 pub fn files(prober: &Prober) -> Vec<Capability> {
     let mut entries = rapl(prober);
     let chips = prober.at("sys/class/hwmon");
-    limited(Family::Energy, "energy.hwmon", prober.numbered(&chips, "hwmon", "").unwrap_or_default(), &mut entries, |chip| {
-        of_chip(prober, &chips.join(&chip), &chip)
-    });
+    let all = listed(prober, &chips, "hwmon", "energy.hwmon", &mut entries);
+    limited(Family::Energy, "energy.hwmon", all, &mut entries, |chip| of_chip(prober, &chips.join(&chip), &chip));
     let devices = prober.at("sys/bus/iio/devices");
-    limited(Family::Energy, "energy.iio", prober.numbered(&devices, "iio:device", "").unwrap_or_default(), &mut entries, |device| {
-        of_iio(prober, &devices.join(&device), &device)
-    });
+    let all = listed(prober, &devices, "iio:device", "energy.iio", &mut entries);
+    limited(Family::Energy, "energy.iio", all, &mut entries, |device| of_iio(prober, &devices.join(&device), &device));
     entries.extend(batteries(prober));
     entries
+}
+
+/// Names in a directory. One that doesn't answer is an entry of its own: what it lists may be there as ever.
+fn listed(prober: &Prober, dir: &Path, prefix: &str, id: &str, entries: &mut Vec<Capability>) -> Vec<String> {
+    prober.numbered(dir, prefix, "").unwrap_or_else(|why| {
+        if why.cause != Cause::NotThere {
+            entries.push(capability(Family::Energy, id.into(), prefix, None, prober.shown(dir), Found::Absent(why)));
+        }
+        Vec::new()
+    })
 }
 
 /// Packages only: core, uncore and psys are parts or supersets of them, and `intel-rapl-mmio` counts the same package again.

@@ -106,7 +106,8 @@ pub fn find() -> Option<Found> {
     let (looked, refusals) = gpu::look();
     let watch = Watch::default();
     let Some(Looked { means, connection, gpus, entries }) = looked else {
-        // Something is there and can't be asked: the reasons stand where its values would.
+        // Something is there and can't be asked: the reasons stand where its values would, and beside the instruments it may have.
+        let capabilities = refusals.iter().map(|(means, why)| means.refused(why.clone())).collect();
         let (_, why) = refusals.into_iter().next()?;
         let absent = Reading {
             metric: ColumnName::GpuBusy.entry().name.into(),
@@ -117,7 +118,7 @@ pub fn find() -> Option<Found> {
             absent: Some(why.reason),
         };
         let open = Box::new(|| Box::new(Nobody) as Box<dyn Reader>);
-        return Some(Found { sensors: Vec::new(), absent: vec![absent], capabilities: Vec::new(), watch, give_up_ns: GIVE_UP_NS, open });
+        return Some(Found { sensors: Vec::new(), absent: vec![absent], capabilities, watch, give_up_ns: GIVE_UP_NS, open });
     };
     watch.known().gpus = gpus.gpus;
     let capabilities: Vec<Capability> = entries.iter().map(|entry| entry.capability.clone()).collect();
