@@ -21,6 +21,8 @@ const CONFIG_DIRS: [&str; 4] = ["etc/systemd", "run/systemd", "usr/local/lib/sys
 const CRON_DIRS: [&str; 2] = ["etc/cron.daily", "etc/cron.weekly"];
 /// Most processes that are looked at.
 const MOST_PROCESSES: usize = 4096;
+/// Debian's daemon that waits for the shutdown: cut to 15 letters, its name is that of the upgrade itself.
+const IDLE: &str = "unattended-upgrade-shutdown";
 
 fn is_systemd(prober: &Prober) -> bool {
     // sd_booted(3)
@@ -120,7 +122,8 @@ pub fn processes(prober: &Prober, names: &[String]) -> Vec<(String, i32)> {
     let pids = prober.names(&prober.at("proc")).unwrap_or_default();
     let pids = pids.iter().filter_map(|name| name.parse::<i32>().ok()).take(MOST_PROCESSES);
     let named = pids.filter_map(|pid| Some((prober.text(&prober.at(&format!("proc/{pid}/comm")))?, pid)));
-    named.filter(|(name, _)| names.contains(name)).collect()
+    let is_idle = |pid: i32| prober.text(&prober.at(&format!("proc/{pid}/cmdline"))).is_some_and(|cmdline| cmdline.contains(IDLE));
+    named.filter(|(name, pid)| names.contains(name) && !is_idle(*pid)).collect()
 }
 
 /// A trip point of 0 or less is one that the firmware left unset.
@@ -190,6 +193,19 @@ mod tests {
         let never = listed(r#"[{"next":18446744073709551615,"unit":"a.timer"},{"next":0,"unit":"b.timer"}]"#).unwrap();
         assert_eq!(never, [timer("a.timer", None), timer("b.timer", None)]);
         assert!(listed("NEXT LEFT LAST PASSED UNIT\n").is_err());
+    }
+
+    #[test]
+    fn who_waits_for_the_shutdown_is_not_at_work() {
+        let daemon = "/usr/bin/python3\0/usr/share/unattended-upgrades/unattended-upgrade-shutdown\0--wait-for-signal\0";
+        let dir = tree(&[
+            ("proc/7/comm", "unattended-upgr\n"),
+            ("proc/7/cmdline", daemon),
+            ("proc/8/comm", "unattended-upgr\n"),
+            ("proc/8/cmdline", "/usr/bin/python3\0/usr/bin/unattended-upgrade\0"),
+            ("proc/9/comm", "sh\n"),
+        ]);
+        assert_eq!(processes(&Prober::new(dir.path()), &["unattended-upgr".into()]), [("unattended-upgr".into(), 8)]);
     }
 
     #[test]
