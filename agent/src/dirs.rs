@@ -70,7 +70,8 @@ pub fn look(configured: Option<&str>) -> (StateDir, Option<String>) {
     places.swap_remove(chosen)
 }
 
-fn candidates(configured: Option<&str>) -> Vec<PathBuf> {
+/// Where it may be, best first.
+pub fn candidates(configured: Option<&str>) -> Vec<PathBuf> {
     configured.map_or_else(standard_places, |dir| vec![expand_home(dir)])
 }
 

@@ -8,25 +8,26 @@ mod system;
 use super::Surroundings;
 use super::execute::Runner;
 use super::trial::Prober;
+use crate::dirs::{self, StateDir};
 use crate::inspect::files::{self, DEFAULT_PATH};
 use crate::inspect::machine::kib;
 use crate::keep::quarantine::Quarantine;
 use crate::prepare::JOURNAL_FILE;
-use crate::{dirs, sys};
+use crate::sys;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
 use isotherm_wire::probe::Cause;
 use isotherm_wire::readiness::{FileLook, Needs, Place, Readiness};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub fn look(prober: &Prober, around: &Surroundings, runner: &Runner, needs: &Needs) -> Readiness {
-    let (state, fault) = dirs::look(needs.state_dir.as_deref());
+    let State { dir: state, fault, quarantine, borrowed } = state(prober, needs.state_dir.clone());
     let bin = std::env::current_exe().ok().and_then(|agent| Some(agent.parent()?.to_owned())).unwrap_or_default();
     Readiness {
         files: needs.files.iter().map(|query| (query.key.clone(), file(prober, query))).collect(),
         bin: place(prober, &bin, None),
-        quarantine: Quarantine::open(&state.path).look(),
-        borrowed: state.path.join(JOURNAL_FILE).exists(),
-        state: place(prober, &state.root, fault),
+        quarantine,
+        borrowed,
+        state: place(prober, &state, fault),
         mem_available_bytes: prober.text(&prober.at("proc/meminfo")).as_deref().and_then(|text| kib(text, "MemAvailable")),
         cpus: sys::affinity().map(|cpus| cpus.iter().filter_map(|&cpu| u32::try_from(cpu).ok()).collect()),
         steps: needs.steps.iter().map(|step| steps::look(prober, runner, step)).collect(),
@@ -35,6 +36,24 @@ pub fn look(prober: &Prober, around: &Surroundings, runner: &Runner, needs: &Nee
         processes: system::processes(prober, &needs.processes),
         trip_points: system::trip_points(prober),
     }
+}
+
+/// The state directory's root, and what an earlier keeper left there.
+struct State {
+    dir: PathBuf,
+    /// Why it can't be used, or doesn't answer.
+    fault: Option<String>,
+    quarantine: Option<String>,
+    borrowed: bool,
+}
+
+fn state(prober: &Prober, configured: Option<String>) -> State {
+    let first = dirs::candidates(configured.as_deref()).swap_remove(0);
+    let looked = prober.within(move || {
+        let (StateDir { root, path }, fault) = dirs::look(configured.as_deref());
+        Ok(State { dir: root, fault, quarantine: Quarantine::open(&path).look(), borrowed: path.join(JOURNAL_FILE).exists() })
+    });
+    looked.unwrap_or_else(|why| State { dir: first, fault: Some(why.reason), quarantine: None, borrowed: false })
 }
 
 /// A file on a dead network file system can't be told from one that is missing, and holds whoever asks: both are unknown.
@@ -70,7 +89,31 @@ fn look_at(query: &FileQuery) -> Result<(u64, u64), String> {
 
 /// The directory, or where it would be made.
 fn place(prober: &Prober, path: &Path, fault: Option<String>) -> Place {
-    let there = dirs::nearest(path).map(Path::to_owned);
-    let space = prober.within(move || Ok(there.and_then(|there| sys::free_space(&there).ok()))).ok().flatten();
+    let dir = path.to_owned();
+    let space = prober.within(move || Ok(dirs::nearest(&dir).and_then(|there| sys::free_space(there).ok())));
+    let fault = fault.or(space.as_ref().err().map(|why| why.reason.clone()));
+    let space = space.ok().flatten();
     Place { path: path.display().to_string(), free_bytes: space.map(|(bytes, _)| bytes), free_files: space.and_then(|(_, files)| files), fault }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::inspect::machine_key;
+    use crate::trees::{fifo, release};
+    use std::time::Duration;
+
+    #[test]
+    fn a_state_directory_that_does_not_answer_is_a_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join(machine_key());
+        std::fs::create_dir(&own).unwrap();
+        let hangs = own.join("quarantine.json");
+        fifo(&hangs);
+        let prober = Prober::with_deadlines(Path::new("/"), Duration::from_millis(50), Duration::from_secs(60));
+        let looked = state(&prober, Some(dir.path().display().to_string()));
+        release(&hangs);
+        assert_eq!((looked.dir.as_path(), looked.fault.as_deref()), (dir.path(), Some("no answer within 50 ms")));
+    }
 }
