@@ -75,15 +75,23 @@ impl DeviceNight<'_, '_> {
         }
         // Of the pass that is on.
         let mut disturbed: Vec<PlannedJob> = Vec::new();
-        for job in todo.into_iter().take(left) {
+        for job in todo {
             if disturbed.first().is_some_and(|first| self.pass(first) != self.pass(&job)) {
                 self.repeat(std::mem::take(&mut disturbed))?;
+            }
+            if self.is_at_limit() {
+                break;
             }
             self.night.check()?;
             self.run(&job)?;
             disturbed.extend(self.disturbed(&job));
         }
         self.repeat(disturbed)
+    }
+
+    /// Were as many runs made as this invocation may, repeats among them?
+    fn is_at_limit(&self) -> bool {
+        self.night.options.limit.is_some_and(|limit| self.night.summary.ran >= limit)
     }
 
     /// What tells the passes of a night apart: the group of arms and the turn through it.
@@ -96,12 +104,12 @@ impl DeviceNight<'_, '_> {
     fn repeat(&mut self, mut disturbed: Vec<PlannedJob>) -> Result<(), Stop> {
         let retries = |job: &PlannedJob| self.night.plan.points[job.slot.point].settings.retry_contaminated;
         for _ in 0..disturbed.iter().map(retries).max().unwrap_or(0) {
-            if disturbed.is_empty() {
+            if disturbed.is_empty() || self.is_at_limit() {
                 break;
             }
             self.night.emit(Event::Repeating { device: self.device.id.clone(), runs: disturbed.len() });
             for job in std::mem::take(&mut disturbed) {
-                if self.night.options.limit.is_some_and(|limit| self.night.summary.ran >= limit) {
+                if self.is_at_limit() {
                     return Ok(());
                 }
                 self.night.check()?;

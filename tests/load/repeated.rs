@@ -129,6 +129,21 @@ fn a_run_is_repeated_as_often_as_the_campaign_says_and_no_more() {
 }
 
 #[test]
+fn a_repeat_is_one_of_the_runs_that_a_limit_allows() {
+    let lab = Lab::new();
+    write(&lab, SLEEPER);
+    sleep_in_runs(&lab, &[1]);
+    lab.write("count", "");
+    for (limit, code, all) in [("2", 1, 2), ("1", 0, 3)] {
+        let night = start(&lab, &["run", "c.yaml", "--limit", limit]);
+        Ran(night.wait_with_output().unwrap()).expect(code);
+        assert_eq!(executions(&lab), all, "the second repetition is left for another time");
+    }
+    let all = [("timing-r0.attempt0.json", "invalid"), ("timing-r0.json", "valid"), ("timing-r1.json", "valid")];
+    assert_eq!(names(&records(&lab)), all);
+}
+
+#[test]
 fn a_controller_that_is_killed_while_a_run_is_repeated_costs_no_further_repeat() {
     for_each_user(|user| {
         let lab = Lab::of(user);
