@@ -130,14 +130,16 @@ fn report_of(probed: &Probed, earlier: Option<DeviceReport>) -> DeviceReport {
     }
 }
 
-/// Runs without an answer on a device and, as earlier ones tell, their time.
+/// Runs that a device has still to make and, as earlier ones tell, their time.
 fn horizon(results: &Path, plan: &Plan, reports: &BTreeMap<String, DeviceReport>, device: &str) -> Horizon {
     // One that can't be read is for `run` to complain about.
     let scan = if results.is_dir() { index::scan(results).unwrap_or_default() } else { Scan::default() };
     let identities = identity::of_points(&plan.points, reports);
     let jobs = diff::diff(diff::Known { plan, identities: &identities, reports, scan: &scan, results });
-    let todo = || jobs.iter().filter(|job| plan.points[job.slot.point].ids.device == device && !job.state.is_answered());
-    Horizon { runs: todo().count(), about: outlook::times(plan, todo(), &outlook::past(plan, &scan)).total() }
+    let todo = || jobs.iter().filter(|job| plan.points[job.slot.point].ids.device == device && job.state.has_to_run());
+    let runs = todo().count();
+    let about = outlook::times(plan, todo(), &outlook::past(plan, &scan)).total().filter(|_| runs > 0);
+    Horizon { runs, about }
 }
 
 /// This machine, which stores the results.

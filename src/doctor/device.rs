@@ -48,9 +48,9 @@ const HEAVY: [&str; 21] = [
 /// How much there is to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Horizon {
-    /// Runs without an answer.
+    /// Runs that have to be made, disturbed ones once more among them.
     pub runs: usize,
-    /// How long they take; `None` = nothing like them has run yet.
+    /// How long they take; `None` = there are none, or nothing like them has run yet.
     pub about: Option<Duration>,
 }
 
@@ -316,6 +316,7 @@ fn timers(device: &Device<'_>) -> Finding {
             let until = now_us.saturating_add(u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX));
             let span = match device.horizon.about {
                 Some(_) => "before the campaign is through".to_owned(),
+                None if device.horizon.runs == 0 => format!("within {} h", A_NIGHT.as_secs() / 3600),
                 None => format!("within {} h (how long the campaign takes isn't known yet)", A_NIGHT.as_secs() / 3600),
             };
             let mut due: Vec<(u64, &str)> = timers

@@ -201,15 +201,17 @@ fn a_timer_disturbs_if_it_is_heavy_and_due_before_the_end() {
     let due = |unit: &str, hours: Option<u64>| Timer { unit: unit.into(), next_us: hours.map(|hours| now_us + hours * HOUR_US) };
     let timers =
         vec![due("apt-daily.timer", Some(3)), due("fstrim.timer", None), due("systemd-tmpfiles-clean.timer", Some(0)), due("man-db.timer", Some(13))];
-    let within = |about: Option<Duration>| {
+    let ahead = |horizon: Horizon| {
         let readiness = Readiness { scheduled: Scheduled::Timers { now_us, timers: timers.clone() }, ..readiness() };
-        judged(&probed(), readiness, Horizon { runs: 1, about }, Check::Timers, found).remove(0)
+        judged(&probed(), readiness, horizon, Check::Timers, found).remove(0)
     };
+    let within = |about: Option<Duration>| ahead(Horizon { runs: 1, about });
     assert_eq!(within(Some(Duration::from_secs(2 * 3600))).outcome, Outcome::Ok);
     let warned = within(Some(Duration::from_secs(4 * 3600)));
     assert_eq!((warned.outcome, warned.what.as_str()), (Outcome::Warning, "due before the campaign is through: apt-daily.timer in 180 min"));
     assert_eq!(warned.remedy.unwrap(), "sudo systemctl stop apt-daily.timer   # and afterwards: sudo systemctl start apt-daily.timer");
     assert!(within(None).what.starts_with("due within 12 h"), "a night is looked at where nobody knows how long it is");
+    assert_eq!(ahead(Horizon::default()).what, "due within 12 h: apt-daily.timer in 180 min", "nothing to run has no end");
     assert!(within(Some(Duration::from_secs(u64::MAX))).what.contains("man-db.timer"));
     let cron = only(Check::Timers, |_, readiness| readiness.scheduled = Scheduled::Cron(vec!["logrotate".into(), "bsdmainutils".into()]));
     assert!(cron.outcome == Outcome::Warning && cron.what.contains("logrotate") && !cron.what.contains("bsdmainutils"), "{cron:?}");

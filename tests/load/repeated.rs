@@ -87,6 +87,8 @@ fn a_disturbed_run_that_was_not_repeated_is_counted_and_repeated_once_that_is_as
 
     let plan = lab.run(&["plan", "c.yaml"]).expect(0).stdout();
     assert!(plan.contains("1 contaminated · 1 reused") && plan.contains("1 run: disturbed: competing_load"), "{plan}");
+    let doctor = lab.run(&["doctor", "c.yaml"]).stdout();
+    assert!(doctor.contains("; 1 run to make, about "), "{doctor}");
     assert!(lab.run(&["run", "c.yaml"]).expect(0).stderr().contains("2 ok · 0 failed"));
     assert_eq!(names(&records(&lab))[..2], [("timing-r0.attempt0.json", "degraded"), ("timing-r0.json", "valid")]);
 }
