@@ -17,9 +17,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const LEVEL_PID_NAMESPACE: &str = "pid_namespace";
 pub const LEVEL_SUBREAPER: &str = "subreaper";
+/// CPU time of runs that reached nobody who waited for it, ns: what ends below a process that ignores its children's ends is in no sum.
+static UNWAITED_NS: AtomicU64 = AtomicU64::new(0);
 /// Control byte: end the run.
 pub const TERMINATE: u8 = b'T';
 /// While `init` is waited for, look again this often, ns.
@@ -138,6 +141,7 @@ pub fn run(
     let (mut control, theirs) = UnixStream::pair()?;
     let (out_read, out_write) = sys::pipe()?;
     let (err_read, err_write) = sys::pipe()?;
+    let used = Used::so_far(launch.cgroup.as_deref());
     let level = match level {
         ContainmentLevel::PidNamespace => LEVEL_PID_NAMESPACE,
         ContainmentLevel::Subreaper => LEVEL_SUBREAPER,
@@ -160,12 +164,38 @@ pub fn run(
         let _ = init.kill();
     }
     conclude(&mut init, &mut ended, launch.env.get(RUN_ID_VARIABLE).map(String::as_str));
+    used.note();
     // What they wrote is in the pipes. Somebody outside who was given the other end may hold it open, and is not waited for.
     drain(&out_read, ended.stdout.as_mut());
     drain(&err_read, ended.stderr.as_mut());
     match watched {
         Err(e) if ended.survivors.is_empty() => Err(e),
         _ => Ok(ended),
+    }
+}
+
+/// CPU time of all runs so far that no one who was waited for has, ns; known of those with a cgroup of their own.
+pub fn unwaited_ns() -> u64 {
+    UNWAITED_NS.load(Ordering::Relaxed)
+}
+
+/// CPU time at the start of an invocation: of the run's cgroup, and of everything that was waited for, ns.
+struct Used<'a> {
+    cgroup: Option<(&'a Path, u64)>,
+    waited_ns: u64,
+}
+
+impl Used<'_> {
+    fn so_far(cgroup: Option<&str>) -> Used<'_> {
+        let cgroup = cgroup.map(Path::new).and_then(|dir| Some((dir, inspect::cgroup::used_ns(dir)?)));
+        Used { cgroup, waited_ns: sys::waited_ns() }
+    }
+
+    /// Once everybody has been waited for: the run used no less than its cgroup.
+    fn note(self) {
+        let Some((dir, before_ns)) = self.cgroup else { return };
+        let used_ns = inspect::cgroup::used_ns(dir).unwrap_or(before_ns).saturating_sub(before_ns);
+        UNWAITED_NS.fetch_add(used_ns.saturating_sub(sys::waited_ns() - self.waited_ns), Ordering::Relaxed);
     }
 }
 
@@ -410,4 +440,26 @@ pub fn end_cgroup(run_id: &str) {
 
 fn cgroup_dir(name: &str) -> Option<PathBuf> {
     Some(inspect::cgroup::locate(Path::new("/")).unified?.join(format!("isotherm-{name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_nobody_waited_for_is_known_from_the_cgroup() {
+        let group = tempfile::tempdir().unwrap();
+        let has_used = |s: u64| fs::write(group.path().join("cpu.stat"), format!("usage_usec {}\nuser_usec 1\n", s * 1_000_000)).unwrap();
+        has_used(10);
+        let (before_ns, used) = (unwaited_ns(), Used::so_far(group.path().to_str()));
+        has_used(20);
+        used.note();
+        // Less what was waited for meanwhile, if anything was.
+        assert!((5_000_000_000..=10_000_000_000).contains(&(unwaited_ns() - before_ns)));
+        fs::remove_file(group.path().join("cpu.stat")).unwrap();
+        Used::so_far(group.path().to_str()).note();
+        Used::so_far(None).note();
+        assert!(unwaited_ns() - before_ns <= 10_000_000_000);
+    }
 }

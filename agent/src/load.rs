@@ -8,7 +8,7 @@ mod lookout;
 
 pub use lookout::Lookout;
 
-use crate::{aside, sys};
+use crate::{aside, contain, sys};
 use isotherm_wire::load::{CpuTime, MOST_NAMED, ProcessTime};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -85,10 +85,9 @@ impl Census {
 }
 
 /// CPU time of this process, of those beside it, and of all that it has waited for, with what those had waited for: every run that has
-/// ended.
+/// ended, and what a run's cgroup knows beyond that.
 fn agent_ns() -> u64 {
-    let children = sys::children_usage();
-    sys::process_cpu_ns() + aside::cpu_ns() + (children.user_us + children.system_us) * 1000
+    sys::process_cpu_ns() + aside::cpu_ns() + sys::waited_ns() + contain::unwaited_ns()
 }
 
 /// Ticks of all CPUs: work of any kind, and what of it was for interrupts. Guests are in user and nice already.

@@ -262,6 +262,12 @@ pub fn children_usage() -> isotherm_wire::result::Usage {
     }
 }
 
+/// CPU time of all children waited for so far, ns.
+pub fn waited_ns() -> u64 {
+    let usage = children_usage();
+    (usage.user_us + usage.system_us) * 1000
+}
+
 /// A descriptor that becomes readable when one of `signals` is pending; they are blocked for this thread from now on.
 pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised by sigemptyset before use; the result is a new descriptor or −1.

@@ -146,7 +146,8 @@ isotherm_wire::table! {
             when: "From just before the spawn until nothing was left of the run, the machine's CPUs worked more than 0.25 cores on average for \
                    others than the run, the agent and the kernel itself. Judged over at least 5 s",
             headline: Headline::LeftOutUnlessIncluded,
-            hint: "the message names the busiest; stop them, then `isotherm run FILE --rerun AXIS=VALUE`",
+            hint: "the message names the busiest; stop them, then `isotherm run FILE --rerun AXIS=VALUE`. Without a cgroup of its own a workload \
+                   that ignores SIGCHLD competes with itself",
         }
         BusyBefore {
             code: "busy_before",

@@ -68,6 +68,12 @@ pub fn locate(root: &Path) -> Groups {
     groups
 }
 
+/// CPU time of everything that has been in a group of the unified tree, or below it, ns; `None` where its kernel doesn't say.
+pub fn used_ns(dir: &Path) -> Option<u64> {
+    let us: u64 = text(dir, "cpu.stat")?.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()?;
+    Some(us.saturating_mul(1000))
+}
+
 /// Effective limits on this process.
 pub fn limits(root: &Path) -> Limits {
     let groups = locate(root);
