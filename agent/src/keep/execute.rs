@@ -111,6 +111,8 @@ impl<'a> Run<'a> {
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
         self.result.executed.argv.clone_from(&invocation.argv);
         self.check_cpus()?;
+        // What hung in an earlier run may have recovered; whoever hangs again does it ahead of the window.
+        sampler::lock(self.keeper.sensors()).try_again();
         self.check_sensor()?;
         self.check_instruments()?;
         let lookout = Lookout::start();

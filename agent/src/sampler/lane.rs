@@ -10,9 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A file that doesn't answer within this time is not asked again in this session, ns: the slowest honest ones, on an i2c bus at
-/// 100 kHz or behind a battery's controller, take some tens of milliseconds.
+/// A file that doesn't answer within this time is not asked again until it gets another chance, ns: the slowest honest ones, on an i2c bus
+/// at 100 kHz or behind a battery's controller, take some tens of milliseconds.
 const GIVE_UP_NS: u64 = 250_000_000;
+/// Who has hung this often gets no other chance: each costs a thread that may never end.
+const MOST_HANGS: u32 = 3;
 /// A sensor whose read takes longer than this …
 const COSTLY_NS: u64 = 5_000_000;
 /// … is read this often only, ns.
@@ -47,11 +49,31 @@ struct Shared {
     finished: Condvar,
 }
 
+/// What a lane's thread is at.
+#[derive(Clone, Copy)]
+enum Doing {
+    /// It has not been asked for anything.
+    Nothing,
+    /// A round that it has not begun, or that is between two sensors: a thread that gets no turn is no sensor's fault.
+    Round,
+    /// Looking around, since when, ns.
+    Around(u64),
+    /// Reading that sensor, since when, ns.
+    Reading(usize, u64),
+}
+
+/// How often something has hung.
+#[derive(Clone, Copy, Default)]
+struct Hangs {
+    times: u32,
+    /// It is not asked any more.
+    given_up: bool,
+}
+
 struct State {
     /// The thread that reads now; one that finds another number here has been left behind.
     reader: u64,
-    /// Which sensor is being read, and since when; `None` between rounds.
-    reading: Option<(usize, u64)>,
+    doing: Doing,
     /// What was read and not taken yet: a value that came too late for its sample waits for the next one.
     values: Vec<Option<f64>>,
     /// The last value of each sensor, and when it was read, ns; whoever has taken it.
@@ -62,7 +84,18 @@ struct State {
     instruments: bool,
     /// How long its last read took, ns, and when that began.
     costs: Vec<Option<(u64, u64)>>,
-    given_up: Vec<bool>,
+    hangs: Vec<Hangs>,
+    hangs_around: Hangs,
+}
+
+impl Hangs {
+    fn give_up(&mut self) {
+        *self = Hangs { times: self.times + 1, given_up: true };
+    }
+
+    fn try_again(&mut self) {
+        self.given_up = self.times >= MOST_HANGS;
+    }
 }
 
 impl Lane {
@@ -77,13 +110,14 @@ impl Lane {
         let n = sensors.len();
         let state = State {
             reader: 0,
-            reading: None,
+            doing: Doing::Nothing,
             values: vec![None; n],
             latest: vec![None; n],
             everything: false,
             instruments: true,
             costs: vec![None; n],
-            given_up: vec![false; n],
+            hangs: vec![Hangs::default(); n],
+            hangs_around: Hangs::default(),
         };
         let shared = Arc::new(Shared { sensors, open, give_up_ns, state: Mutex::new(state), finished: Condvar::new() });
         let go = if n == 0 { channel().0 } else { read_on(&shared, 0) };
@@ -99,6 +133,13 @@ impl Lane {
         self.shared.state().instruments
     }
 
+    /// Who was given up is asked once more from now on, unless it has hung too often.
+    pub fn try_again(&self) {
+        let mut state = self.shared.state();
+        state.hangs.iter_mut().for_each(Hangs::try_again);
+        state.hangs_around.try_again();
+    }
+
     /// Begin a round unless one is still on its way; whoever hangs in that one is given up.
     pub fn ask(&mut self) {
         self.begin(false);
@@ -108,19 +149,23 @@ impl Lane {
     fn begin(&mut self, everything: bool) -> bool {
         let mut state = self.shared.state();
         let now_ns = sys::monotonic_ns();
-        match state.reading {
-            None => {}
-            Some((at, since_ns)) if now_ns.saturating_sub(since_ns) > self.shared.give_up_ns => {
-                state.given_up[at] = true;
+        let hangs = |since_ns: u64| now_ns.saturating_sub(since_ns) > self.shared.give_up_ns;
+        match state.doing {
+            Doing::Nothing => {}
+            Doing::Reading(at, since_ns) if hangs(since_ns) => {
+                state.hangs[at].give_up();
                 state.values[at] = None;
-                state.reading = None;
-                state.reader += 1;
-                let reader = state.reader;
-                drop(state);
-                self.go = read_on(&self.shared, reader);
-                state = self.shared.state();
             }
-            Some(_) => return false,
+            Doing::Around(since_ns) if hangs(since_ns) => state.hangs_around.give_up(),
+            Doing::Round | Doing::Around(_) | Doing::Reading(..) => return false,
+        }
+        if !matches!(state.doing, Doing::Nothing) {
+            state.doing = Doing::Nothing;
+            state.reader += 1;
+            let reader = state.reader;
+            drop(state);
+            self.go = read_on(&self.shared, reader);
+            state = self.shared.state();
         }
         if state.values.is_empty() {
             return true;
@@ -129,11 +174,8 @@ impl Lane {
             state.values.fill(None);
         }
         state.everything = everything;
-        state.reading = Some((0, now_ns));
         // Without a thread, as where none could be started, nothing is read.
-        if self.go.send(()).is_err() {
-            state.reading = None;
-        }
+        state.doing = if self.go.send(()).is_ok() { Doing::Round } else { Doing::Nothing };
         true
     }
 
@@ -141,10 +183,10 @@ impl Lane {
     /// was read at; that of who isn't through by then is in the next sample. Is the round over?
     pub fn take(&self, patience: Duration, values: &mut [Option<f64>]) -> bool {
         let state = self.shared.state();
-        let waited = self.shared.finished.wait_timeout_while(state, patience, |state| state.reading.is_some());
+        let waited = self.shared.finished.wait_timeout_while(state, patience, |state| !matches!(state.doing, Doing::Nothing));
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         values.iter_mut().zip(&mut state.values).for_each(|(value, read)| *value = read.take());
-        state.reading.is_none()
+        matches!(state.doing, Doing::Nothing)
     }
 
     /// How many values there are.
@@ -161,8 +203,8 @@ impl Lane {
     pub fn all(&mut self, values: &mut [Option<f64>]) {
         let mut begun = false;
         let mut read = vec![None; values.len()];
-        // Each of them may hang once, and a round of before may be on its way.
-        for _ in 0..self.shared.sensors.len() + 2 {
+        // Each of them may hang once, and looking around; and a round of before may be on its way.
+        for _ in 0..self.shared.sensors.len() + 3 {
             begun |= self.begin(true);
             let is_over = self.take(Duration::from_nanos(self.shared.give_up_ns + COSTLY_NS), &mut read);
             values.iter_mut().zip(&read).for_each(|(value, read)| *value = read.or(*value));
@@ -193,8 +235,8 @@ impl Lane {
 
     /// Of each sensor why it is not asked any more; `None` = it is.
     pub fn why_given_up(&self) -> Vec<Option<String>> {
-        let why = |given_up: &bool| given_up.then(|| format!("no answer within {} ms", self.shared.give_up_ns / 1_000_000));
-        self.shared.state().given_up.iter().map(why).collect()
+        let why = |hangs: &Hangs| hangs.given_up.then(|| format!("no answer within {} ms", self.shared.give_up_ns / 1_000_000));
+        self.shared.state().hangs.iter().map(why).collect()
     }
 }
 
@@ -218,30 +260,41 @@ impl Shared {
 
     /// One round; false for a thread that has been left behind.
     fn round(&self, number: u64, reader: &mut dyn Reader) -> bool {
-        let Some(everything) = self.state_of(number).map(|state| state.everything) else { return false };
-        if everything {
+        let looks_around = {
+            let Some(mut state) = self.state_of(number) else { return false };
+            let looks_around = state.everything && !state.hangs_around.given_up;
+            if looks_around {
+                state.doing = Doing::Around(sys::monotonic_ns());
+            }
+            looks_around
+        };
+        if looks_around {
             reader.look_around();
+            let Some(mut state) = self.state_of(number) else { return false };
+            state.doing = Doing::Round;
         }
         for (at, sensor) in self.sensors.iter().enumerate() {
-            let begin_ns = sys::monotonic_ns();
-            {
+            let begin_ns = {
                 let Some(mut state) = self.state_of(number) else { return false };
+                let begin_ns = sys::monotonic_ns();
                 let rested = |(cost_ns, then_ns): (u64, u64)| cost_ns <= COSTLY_NS || begin_ns.saturating_sub(then_ns) >= COSTLY_EVERY_NS;
                 let is_left_alone = sensor.column.is_instrument() && !state.instruments;
-                if is_left_alone || state.given_up[at] || !(state.everything || state.costs[at].is_none_or(rested)) {
+                if is_left_alone || state.hangs[at].given_up || !(state.everything || state.costs[at].is_none_or(rested)) {
                     continue;
                 }
-                state.reading = Some((at, begin_ns));
-            }
+                state.doing = Doing::Reading(at, begin_ns);
+                begin_ns
+            };
             let value = reader.read(at);
             let Some(mut state) = self.state_of(number) else { return false };
+            state.doing = Doing::Round;
             // One that has nothing new to say takes nothing away that is still waiting for its sample.
             state.values[at] = value.or(state.values[at]);
             state.latest[at] = value.map(|value| (value, begin_ns)).or(state.latest[at]);
             state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
         }
         let Some(mut state) = self.state_of(number) else { return false };
-        state.reading = None;
+        state.doing = Doing::Nothing;
         self.finished.notify_all();
         true
     }

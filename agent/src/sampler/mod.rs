@@ -224,6 +224,11 @@ impl Sensors {
         &self.gpus
     }
 
+    /// A new run: who was given up is asked once more, unless it has hung too often.
+    pub fn try_again(&self) {
+        self.lanes.iter().for_each(Lane::try_again);
+    }
+
     /// Begin a round in every lane.
     fn ask(&mut self) {
         self.lanes.iter_mut().for_each(Lane::ask);

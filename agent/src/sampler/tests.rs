@@ -5,6 +5,7 @@ use super::*;
 use crate::trees::{self, fifo, tree};
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::mpsc::{Receiver, Sender};
 
 fn snapshot(root: &Path) -> Snapshot {
     Sources::open(root).snapshot(&mut Sensors::find(root))
@@ -121,7 +122,7 @@ fn a_sensor_that_vanishes_or_stops_making_sense_has_no_value_and_the_others_go_o
 }
 
 #[test]
-fn a_sensor_that_hangs_is_given_up_once_and_for_all_and_delays_nobody() {
+fn a_sensor_that_hangs_is_given_up_for_its_run_and_delays_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let hangs = sensor(dir.path(), 0, "hangs", Some("40000"));
     sensor(dir.path(), 1, "works", Some("41000"));
@@ -143,9 +144,90 @@ fn a_sensor_that_hangs_is_given_up_once_and_for_all_and_delays_nobody() {
     // Meanwhile everything else was sampled all the time.
     let busy = series.columns.iter().find(|c| c.metric == "cpu_busy_s").unwrap();
     assert!(busy.values.len() > 5 && busy.values.iter().all(Option::is_some), "{:?}", busy.values);
-    // The next run doesn't ask it any more.
     let readings = lock(&sensors).readings();
     assert_eq!((readings[0].absent.as_deref(), readings[1].value), (Some("no answer within 250 ms"), Some(41.0)));
+    // Within this run it is not asked any more, whatever it might say now; the next one asks it.
+    fs::remove_file(&hangs).unwrap();
+    sensor(dir.path(), 0, "hangs", Some("42000"));
+    assert_eq!(lock(&sensors).readings()[0].value, None);
+    lock(&sensors).try_again();
+    assert_eq!(lock(&sensors).readings()[0].value, Some(42.0));
+}
+
+#[test]
+fn a_sensor_that_hangs_in_three_runs_is_left_alone_from_then_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let hangs = sensor(dir.path(), 0, "hangs", Some("40000"));
+    let mut sensors = Sensors::find(dir.path());
+    fs::remove_file(&hangs).unwrap();
+    fifo(&hangs);
+    for _ in 0..3 {
+        sensors.try_again();
+        assert_eq!(sensors.readings()[0].value, None);
+    }
+    fs::remove_file(&hangs).unwrap();
+    sensor(dir.path(), 0, "hangs", Some("42000"));
+    sensors.try_again();
+    assert_eq!(sensors.readings()[0].absent.as_deref(), Some("no answer within 250 ms"));
+}
+
+/// Hangs where it is told to until somebody lets go of it, and reads 7.
+struct Slow {
+    held: Arc<Mutex<Receiver<()>>>,
+    around: bool,
+}
+
+impl lane::Reader for Slow {
+    fn look_around(&mut self) {
+        if self.around {
+            let _ = self.held.lock().unwrap().recv();
+        }
+    }
+
+    fn read(&mut self, _at: usize) -> Option<f64> {
+        Some(7.0)
+    }
+}
+
+/// A lane of one sensor, and what lets go of who hangs in it: ahead of its first round, or when it looks around.
+fn slow(dir: &Path, give_up_ns: u64, around: bool) -> (Lane, Sender<()>) {
+    sensor(dir, 0, "works", Some("41000"));
+    let (found, _) = sensors::of(dir, &crate::probe::sensors(dir));
+    let (let_go, held) = channel();
+    let held = Arc::new(Mutex::new(held));
+    let open = move || {
+        if !around {
+            let _ = held.lock().unwrap().recv();
+        }
+        Box::new(Slow { held: Arc::clone(&held), around }) as Box<dyn lane::Reader>
+    };
+    (Lane::with(found, give_up_ns, Box::new(open)), let_go)
+}
+
+#[test]
+fn a_thread_that_gets_no_turn_is_no_sensors_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    // Whoever is asked and doesn't answer at once hangs.
+    let (mut lane, let_go) = slow(dir.path(), 0, false);
+    let begin_ns = sys::monotonic_ns();
+    while sys::monotonic_ns() < begin_ns + 1000 {
+        lane.ask();
+    }
+    lane.ask();
+    assert_eq!(lane.given_up(), []);
+    let_go.send(()).unwrap();
+    let mut values = [None];
+    assert!(lane.take(Duration::from_secs(60), &mut values));
+    assert_eq!(values, [Some(7.0)]);
+}
+
+#[test]
+fn looking_around_that_hangs_costs_no_sensor_its_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut lane, _let_go) = slow(dir.path(), 50_000_000, true);
+    let mut values = [None];
+    lane.all(&mut values);
+    assert_eq!((values, lane.given_up()), ([Some(7.0)], vec![]));
 }
 
 #[test]

@@ -116,6 +116,7 @@ impl<'a> Eyes<'a> {
         let (sensor, temperature) = temperature(&session.kept, &first, rule.temp_within_c);
         let is_throttle = |reading: &&Reading| [ColumnName::ThrottleBits, ColumnName::Throttles].iter().any(|column| is_of(reading, *column));
         let throttle: Vec<Reading> = first.readings.iter().filter(is_throttle).filter(|reading| reading.value.is_some()).cloned().collect();
+        session.limits.try_again();
         let limits = session.read_limits();
         let census = Census::take(&session.root);
         let source = |found: Option<&Reading>| found.map(|reading| reading.source.clone()).unwrap_or_default();
