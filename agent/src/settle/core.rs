@@ -157,35 +157,98 @@ fn ns(ms: u64) -> u64 {
     crate::sys::limit_ns(ms)
 }
 
-/// Readings of one sensor: those of the last [`STEADY_OVER_NS`], and one that is as old or older.
-#[derive(Debug, Clone, Default)]
-struct Recent(VecDeque<(u64, f64)>);
+/// Steps of the coarsest sensor, °C. Whatever a sensor's values look like, its steps may be as large until a smaller one was seen.
+const COARSEST_STEP_C: f64 = 1.0;
+/// The slope of such a sensor is looked at over twice as long as it has to stand still to be steady, ns.
+const KEPT_NS: u64 = 2 * known_after_ns(COARSEST_STEP_C);
+
+/// When a slope is known well enough: within one step over this long it is at most [`STEADY_C_PER_MIN`], ns.
+const fn known_after_ns(step_c: f64) -> u64 {
+    let ns = (step_c / STEADY_C_PER_MIN * 60e9) as u64;
+    if ns > STEADY_OVER_NS { ns } else { STEADY_OVER_NS }
+}
+
+/// Readings of one sensor, those of the last [`KEPT_NS`].
+#[derive(Debug, Clone)]
+struct Recent {
+    readings: VecDeque<(u64, f64)>,
+    /// Smallest step between two of them, °C: what is below it the sensor doesn't tell.
+    step_c: f64,
+    /// Since when the last of them are flat.
+    flat_since_ns: Option<u64>,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { readings: VecDeque::new(), step_c: COARSEST_STEP_C, flat_since_ns: None }
+    }
+}
 
 impl Recent {
     fn add(&mut self, now_ns: u64, value: Option<f64>) {
-        let Some(value) = value else { return self.0.clear() };
-        self.0.push_back((now_ns, value));
-        while self.0.get(1).is_some_and(|(at_ns, _)| now_ns.saturating_sub(*at_ns) >= STEADY_OVER_NS) {
-            self.0.pop_front();
+        let Some(value) = value else {
+            self.readings.clear();
+            self.flat_since_ns = None;
+            return;
+        };
+        if let Some((_, before)) = self.readings.back().filter(|(_, before)| *before != value) {
+            self.step_c = self.step_c.min((value - before).abs());
         }
+        self.readings.push_back((now_ns, value));
+        while self.readings.front().is_some_and(|(at_ns, _)| now_ns.saturating_sub(*at_ns) > KEPT_NS) {
+            self.readings.pop_front();
+        }
+        self.flat_since_ns = self.flat_since_ns.or(Some(now_ns)).filter(|_| self.are_flat());
     }
 
+    /// Flat long enough to be no turning point, which grows with the time that is looked at as [`HELD_FOR_NS`] does with the shortest.
     fn is_steady(&self) -> bool {
-        self.c_per_min().is_some_and(|rate| rate.abs() <= STEADY_C_PER_MIN)
+        let Some((now_ns, since_ns)) = self.readings.back().map(|(at_ns, _)| *at_ns).zip(self.flat_since_ns) else { return false };
+        let held_ns = known_after_ns(self.step_c) / (STEADY_OVER_NS / HELD_FOR_NS);
+        now_ns.saturating_sub(since_ns) >= held_ns.saturating_sub(HELD_FOR_NS)
     }
 
-    /// Slope of the line of least squares; `None` over less than [`STEADY_OVER_NS`].
-    fn c_per_min(&self) -> Option<f64> {
-        let (first_ns, _) = *self.0.front()?;
-        if self.0.back()?.0.saturating_sub(first_ns) < STEADY_OVER_NS {
-            return None;
-        }
-        let n = self.0.len() as f64;
-        let points = || self.0.iter().map(|(at_ns, value)| ((at_ns - first_ns) as f64 / 60e9, *value));
-        let (sum_t, sum_v) = points().fold((0.0, 0.0), |(t, v), point| (t + point.0, v + point.1));
-        let (mean_t, mean_v) = (sum_t / n, sum_v / n);
-        let (up, down) = points().fold((0.0, 0.0), |(up, down), (t, v)| (up + (t - mean_t) * (v - mean_v), down + (t - mean_t).powi(2)));
-        Some(up / down)
+    /// Are they known to change by no more than [`STEADY_C_PER_MIN`]? What a sensor hides within a step over some time counts as slope.
+    fn are_flat(&self) -> bool {
+        let Some(&(now_ns, now)) = self.readings.back() else { return false };
+        let least_ns = known_after_ns(self.step_c);
+        let mut line = Line::default();
+        let mut spans = self.readings.iter().rev().filter_map(|(at_ns, value)| {
+            let span_ns = now_ns.saturating_sub(*at_ns);
+            let minutes = span_ns as f64 / 60e9;
+            line.add(-minutes, value - now);
+            (span_ns >= least_ns).then(|| (line.slope().abs(), self.step_c / minutes, span_ns))
+        });
+        // Over a longer time what rose and fell again comes to nothing: the shortest one has to be flat, too.
+        let Some((shortest, hidden, _)) = spans.next() else { return false };
+        shortest <= STEADY_C_PER_MIN
+            && (shortest + hidden <= STEADY_C_PER_MIN
+                || spans.take_while(|(.., span_ns)| *span_ns <= 2 * least_ns).any(|(slope, hidden, _)| slope + hidden <= STEADY_C_PER_MIN))
+    }
+}
+
+/// The line of least squares through points.
+#[derive(Debug, Default)]
+struct Line {
+    n: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+}
+
+impl Line {
+    fn add(&mut self, x: f64, y: f64) {
+        self.n += 1.0;
+        self.x += x;
+        self.y += y;
+        self.xx += x * x;
+        self.xy += x * y;
+    }
+
+    /// Of at least two points that don't lie above each other.
+    fn slope(&self) -> f64 {
+        (self.n * self.xy - self.x * self.y) / (self.n * self.xx - self.x * self.x)
     }
 }
 
@@ -338,6 +401,35 @@ mod tests {
     }
 
     #[test]
+    fn no_board_counts_as_steady_while_it_changes_faster_than_it_may_whatever_its_sensor_hides() {
+        let rule = Rule { timeout_ms: 4 * 3_600_000, ..RULE };
+        for (seed, step_c) in (0..60).flat_map(|seed| [1.0, 0.487, 0.125, 0.001].map(|step_c| (seed, step_c))) {
+            let of = |what: u64| noise(seed * 7919 + what * 104_729 + 1);
+            let (rest, above, minutes) = (50.0 + 20.0 * of(1), 1.0 + 39.0 * of(2), 0.3 + 20.0 * of(3));
+            // Some warm up instead, as in the sun.
+            let above = if seed % 5 == 0 { -above / 4.0 } else { above };
+            let actual = |second: u64| rest + above * (-(second as f64) / 60.0 / minutes).exp();
+            let read = |second: u64| ((actual(second) / step_c + of(4)).floor() * step_c * 1e3).round() / 1e3;
+            let (second, verdict, _) = waited(rule, board(), |s| vec![Ok(read(s)), Ok(0.0)]);
+            let c_per_min = (actual(second) - rest).abs() / minutes;
+            assert_eq!(verdict, Verdict::SettledSteady, "{seed} {step_c}");
+            assert!(c_per_min <= STEADY_C_PER_MIN * 1.01, "{c_per_min} °C a minute, seed {seed}, steps of {step_c} °C, second {second}");
+            assert!(second >= if step_c == 1.0 { 328 } else { 34 }, "{seed} {step_c}: {second}");
+        }
+    }
+
+    #[test]
+    fn a_whole_degree_that_flickers_is_steady_after_a_while_and_what_rises_and_falls_is_not() {
+        let rule = Rule { timeout_ms: 3_600_000, ..RULE };
+        let (second, verdict, _) = waited(rule, board(), |s| vec![Ok(60.0 + f64::from(u8::from(noise(s) < 0.3))), Ok(0.0)]);
+        assert_eq!(verdict, Verdict::SettledSteady);
+        assert!((328..660).contains(&second), "{second}");
+        // Ten minutes up, ten minutes down, a degree a minute.
+        let triangle = |s: u64| (70.0 - ((s % 1200) as f64 / 60.0 - 10.0).abs()).floor();
+        assert_eq!(waited(rule, board(), |s| vec![Ok(triangle(s)), Ok(0.0)]).1, Verdict::TimedOut);
+    }
+
+    #[test]
     fn a_sensor_that_is_lost_is_unmet_and_says_why() {
         let lost = |s| if s < 5 { Ok(45.0) } else { Err("no answer within 250 ms".to_owned()) };
         let (second, verdict, evidence) = waited(RULE, board(), |s| vec![lost(s), Ok(0.0)]);
@@ -360,7 +452,7 @@ mod tests {
     #[test]
     fn without_a_reference_only_a_steady_temperature_will_do() {
         let watched = vec![watched(Criterion::Temperature, Limit::Steady("it was written by a newer isotherm".into()))];
-        let (second, verdict, evidence) = waited(RULE, watched.clone(), |_| vec![Ok(30.0)]);
+        let (second, verdict, evidence) = waited(RULE, watched.clone(), |s| vec![Ok(30.0 + (s % 2) as f64 / 100.0)]);
         assert_eq!((second, verdict), (34, Verdict::SettledSteady));
         assert!(evidence.criteria[0].reason.as_ref().unwrap().contains("newer"));
         let (_, verdict, _) = waited(RULE, watched, |s| vec![Ok(30.0 + s as f64)]);

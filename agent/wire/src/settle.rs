@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub const MOST_COMPETING_CORES: f64 = 0.1;
 /// A temperature that changes by no more than this, °C a minute …
 pub const STEADY_C_PER_MIN: f64 = 0.2;
-/// … over this long, ns, is steady: the device has come as far as it will.
+/// … over this long, ns, is steady: the device has come as far as it will. Longer where a sensor's steps hide that much in this time.
 pub const STEADY_OVER_NS: u64 = 30_000_000_000;
 /// Everything has to be so for this long, ns.
 pub const HELD_FOR_NS: u64 = 3_000_000_000;
