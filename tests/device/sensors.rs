@@ -43,6 +43,29 @@ fn a_record_tells_how_a_board_was_before_during_and_after_its_run() {
 }
 
 #[test]
+fn how_a_board_was_after_its_run_is_read_ahead_of_what_is_done_with_its_files() {
+    let Some(board) = Board::new(User::Caller) else { return };
+    board.zone(0, "cpu-thermal", 81_500);
+    // It takes the agent a good while to hash this.
+    board.lab.write("workload.sh", "#!/bin/sh\necho 7 > big\ntruncate -s 128M big\n");
+    let metric = "argv: [./workload.sh], metrics: { v: { from: 'file:big', regex: '^([0-9]+)', unit: x, better: lower } }";
+    board.lab.write("c.yaml", board.lab.read("c.yaml").replace("argv: [./workload.sh]", metric));
+    let controller = board.start(&["run", "c.yaml"]);
+    let big = board.lab.path("big");
+    let has_it_open = |pid: &i32| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        descriptors.flat_map(|fd| fs::read_link(fd.path())).any(|path| path == big)
+    };
+    eventually("it is collected", || board.lab.pids_of(" keep ").iter().any(has_it_open).then_some(()));
+    board.zone(0, "cpu-thermal", 50_000);
+    // Of so large a file only the ends are kept, which no rule reads.
+    crate::lab::Ran(controller.wait_with_output().unwrap()).expect(1);
+    let record = board.record();
+    assert_eq!(reading(&record["context"]["after"], "temperature_c", "cpu-thermal")["value"], 81.5);
+    assert_eq!(record["context"]["headline"]["end_c"], 81.5);
+}
+
+#[test]
 fn a_run_is_sampled_sensor_by_sensor() {
     for_each_user(|user| {
         let Some(board) = Board::new(user) else { return };

@@ -94,8 +94,6 @@ impl<'a> Run<'a> {
         self.result.outcome = self.stages().unwrap_or_else(|stopped| stopped);
         self.keeper.enter(&self.start.run_id, Phase::Collect);
         if self.result.times.spawn_ns.is_some() {
-            self.result.after = self.keeper.snapshot(&mut Sources::open(Path::new("/")));
-            self.result.clocking_after = inspect::clocking::read(Path::new("/"));
             self.result.changed_inputs = changed(&self.spec.watched);
         }
         let _ = fs::remove_dir_all(&self.scratch);
@@ -340,6 +338,11 @@ impl<'a> Run<'a> {
         self.result.cpu_time = census.and_then(|before| Census::take(Path::new("/"))?.since(&before));
         self.result.instruments = self.keeper.instruments_read();
         self.result.gpu_processes = gpus.processes();
+        if invoked.as_ref().is_ok_and(|(ended, _)| ended.spawn_ns.is_some()) {
+            // Ahead of what is done with its files: meanwhile the device cools, and reading them may cost others their memory.
+            self.result.after = self.keeper.snapshot(&mut Sources::open(Path::new("/")));
+            self.result.clocking_after = inspect::clocking::read(Path::new("/"));
+        }
         let (mut ended, mapped) = invoked?;
         let outcome = outcome(&ended);
         (self.result.stdout, self.result.stderr) = take_output(&mut ended);
