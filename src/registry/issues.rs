@@ -294,8 +294,8 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Note,
             means: "Nobody could tell whether the device became hotter than `limits.temp_max` allows",
-            when: "The headline sensor gave no value for 10 s of an invocation, or there is none. With `on_sensor_loss: stop` the run ends with it \
-                   (reason `thermal_stop`), or isn't started (reason `precondition`)",
+            when: "The headline sensor gave no value for 10 s of an invocation, or there is none. With `on_sensor_loss: stop` the run ends with it, \
+                   or isn't started (reason `precondition`)",
             headline: Headline::Untouched,
             hint: "see which sensors `isotherm probe` reads, and what the kernel's log says of the one that is named",
         }

@@ -204,7 +204,8 @@ fn judge(result: &RunResult, manifest: &Manifest, model: Option<&ModelBlock>) ->
         }
         Outcome::SensorLost { .. } => {
             let lost = result.unwatched.as_deref().unwrap_or("the sensor was lost");
-            (Reason::ThermalStop, said(format!("stopped: {lost}, and its temperature is limited")))
+            // Not too hot: the next `run` may find the sensor again.
+            (Reason::Precondition, said(format!("stopped: {lost}, and its temperature is limited")))
         }
         Outcome::Cancelled { .. } => (Reason::Interrupted, "cancelled by a controller".into()),
         Outcome::WarmupFailed { index, wait_status: None } => {

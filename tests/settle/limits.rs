@@ -75,17 +75,26 @@ fn a_limit_of_the_device_holds_for_all_that_do_not_have_their_own() {
 }
 
 #[test]
-fn a_sensor_that_falls_silent_ends_a_run_where_the_campaign_wants_it() {
+fn a_sensor_that_falls_silent_ends_a_run_and_lets_none_begin_where_the_campaign_wants_it_until_it_speaks_again() {
     let Some(rig) = rig(User::Caller, "{ temp_max: 85C, on_sensor_loss: stop }") else { return };
+    rig.edit("repetitions: 1", "repetitions: 2");
     let night = rig.start();
     has_started(&rig);
     rig.board.set("class/thermal/thermal_zone0/temp", "n/a");
     rig.pass(11);
     night.end(1);
-    let record = rig.records().remove(0);
-    assert_eq!((&record["reason"], codes(&record)), (&"thermal_stop".into(), vec!["sensor_lost"]), "{record}");
-    let said = record["message"].as_str().unwrap();
-    assert!(said.starts_with("stopped: cpu-thermal gave no value for 10 s, and its temperature is limited"), "{said}");
+    let records = rig.records();
+    let told = ["stopped: cpu-thermal gave no value for 10 s, and its temperature is limited", "cpu-thermal can't be read (this read failed), and"];
+    for (record, told) in records.iter().zip(told) {
+        assert_eq!((&record["reason"], codes(record)), (&"precondition".into(), vec!["sensor_lost"]), "{record}");
+        assert!(record["message"].as_str().unwrap().starts_with(told), "{record}");
+    }
+    assert_eq!((records.len(), rig.board.lab.read("started").lines().count()), (2, 1));
+
+    rig.heat(45_000);
+    rig.board.lab.write("end", "");
+    rig.board.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!(rig.records().iter().filter(|record| record["status"] == "ok").count(), 2);
 }
 
 #[test]

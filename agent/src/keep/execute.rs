@@ -111,8 +111,8 @@ impl<'a> Run<'a> {
         self.check_cpus()?;
         // What hung in an earlier run may have recovered; whoever hangs again does it ahead of the window.
         sampler::lock(self.keeper.sensors()).try_again();
-        self.check_sensor()?;
         self.check_instruments()?;
+        self.check_sensor()?;
         let lookout = Lookout::start();
         self.prepare()?;
         // What the run is measured under, not what it found.
@@ -158,14 +158,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A temperature that is limited, and that nothing here tells.
+    /// A temperature that is limited, and that nothing here tells; where a run is to stop for that, nothing now.
     fn check_sensor(&mut self) -> Result<(), Outcome> {
-        let Some(limits) = self.spec.limits.filter(|_| sampler::lock(self.keeper.sensors()).headline().is_none()) else { return Ok(()) };
-        let message = "no sensor here speaks for the CPU, whose temperature is limited";
-        self.result.unwatched = Some(message.into());
+        let Some(limits) = self.spec.limits else { return Ok(()) };
+        let mut sensors = sampler::lock(self.keeper.sensors());
+        let message = match (sensors.headline(), limits.on_sensor_loss) {
+            (None, _) => "no sensor here speaks for the CPU, whose temperature is limited".to_owned(),
+            (Some(_), OnSensorLoss::Continue) => return Ok(()),
+            (Some(sensor), OnSensorLoss::Stop) => match sensors.temperature(&sensor) {
+                Ok(_) => return Ok(()),
+                Err(why) => format!("{sensor} can't be read ({why}), and its temperature is limited"),
+            },
+        };
+        self.result.unwatched = Some(message.clone());
         match limits.on_sensor_loss {
             OnSensorLoss::Continue => Ok(()),
-            OnSensorLoss::Stop => Err(Outcome::Unmet { message: message.into() }),
+            OnSensorLoss::Stop => Err(Outcome::Unmet { message }),
         }
     }
 

@@ -275,6 +275,13 @@ impl Sensors {
         }
     }
 
+    /// What a temperature is now, °C, or why nobody can tell. Everything else is read with it.
+    pub fn temperature(&mut self, sensor: &str) -> Result<f64, String> {
+        let is_it = |reading: &Reading| reading.metric == ColumnName::Temperature.entry().name && reading.subject.as_deref() == Some(sensor);
+        let reading = self.readings().into_iter().find(is_it).ok_or("it is gone")?;
+        reading.value.ok_or_else(|| reading.absent.unwrap_or_else(|| "it gave no value".into()))
+    }
+
     /// Lane of a temperature, and its place there.
     fn place(&self, sensor: &str) -> Option<(usize, usize)> {
         let is_it = |definition: &Definition| definition.column == ColumnName::Temperature && definition.subject.as_deref() == Some(sensor);
