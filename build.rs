@@ -10,6 +10,8 @@ use std::{env, fs};
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=ISOTHERM_AGENT_BIN");
+    // The companion is built beside a prebuilt agent, too. A path that isn't there would be a change every time.
+    ["agent", "Cargo.lock"].iter().filter(|path| Path::new(path).exists()).for_each(|path| println!("cargo::rerun-if-changed={path}"));
     let out = PathBuf::from(var("OUT_DIR"));
     let agent = prebuilt().or_else(|| build(&out));
     let companion = build_companion(&out);
@@ -59,8 +61,6 @@ fn build(out: &Path) -> Option<PathBuf> {
         println!("cargo::warning=no agent/ beside this package: nothing is embedded, `local` devices won't work");
         return None;
     }
-    println!("cargo::rerun-if-changed=agent");
-    println!("cargo::rerun-if-changed=Cargo.lock");
     if var("CARGO_CFG_TARGET_OS") != "linux" {
         println!("cargo::warning=the agent runs on Linux: nothing is embedded, `local` devices won't work here");
         return None;
