@@ -48,9 +48,9 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     compare_digest(&mut reading, &manifest.parse, earlier_digest);
     let mut issues = std::mem::take(&mut reading.issues);
     issues.extend(issues_of(&result));
-    issues.extend(context::issues(&result));
+    issues.extend(context::issues(&result, &manifest.point.backend));
     issues.extend(load::issues(&result));
-    issues.extend(gpu::issues(&result));
+    issues.extend(gpu::issues(&result, &manifest.point.backend));
     issues.extend(clocking::issues(&result));
     issues.extend(settle::issues(&result));
     let energy = energy::of_run(&result, &manifest, reading.iterations.as_ref());
@@ -74,7 +74,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let mut machine = result.machine.clone();
     machine.hostname = pseudonym(salt, &machine.hostname);
     let settle = settle::block(&result, &manifest);
-    let state = context::state(&result);
+    let state = context::state(&result, &manifest.point.backend);
     let during = during(&result.samples, result.times.spawn_ns, result.times.exit_ns);
     let headline = context::headline(&result, &during);
     Record {

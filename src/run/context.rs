@@ -17,9 +17,9 @@ const LIVE_BITS: u32 = 0xf;
 const BITS: [&str; 4] = ["under-voltage", "clock capped", "throttled", "soft temperature limit"];
 
 /// The state of the machine in the window.
-pub fn state(result: &RunResult) -> OperatingState {
+pub fn state(result: &RunResult, backend: &str) -> OperatingState {
     OperatingState {
-        throttled: throttled(result).map(|by| by.is_some()),
+        throttled: throttled(result, backend).map(|by| by.is_some()),
         cgroup_throttled: delta(result, ColumnName::CgroupThrottled).map(|times| times > 0.0),
         on_battery: on_battery(&result.before).zip(on_battery(&result.after)).map(|(before, after)| before || after),
         governor: result.machine.governor.clone(),
@@ -43,9 +43,9 @@ pub fn headline(result: &RunResult, during: &BTreeMap<String, DuringSummary>) ->
 }
 
 /// What disturbed the run, or held it back.
-pub fn issues(result: &RunResult) -> Vec<Issue> {
+pub fn issues(result: &RunResult, backend: &str) -> Vec<Issue> {
     let mut issues = Vec::new();
-    if let Some(Some(by)) = throttled(result) {
+    if let Some(Some(by)) = throttled(result, backend) {
         issues.push(Issue::new(Code::Throttled, by));
     }
     let held_back = delta(result, ColumnName::CgroupThrottled).unwrap_or(0.0);
@@ -61,7 +61,7 @@ pub fn issues(result: &RunResult) -> Vec<Issue> {
 }
 
 /// `None` = nothing here tells; `Some(None)` = it was not throttled; else by what.
-fn throttled(result: &RunResult) -> Option<Option<String>> {
+fn throttled(result: &RunResult, backend: &str) -> Option<Option<String>> {
     let bits = of(&result.before, ColumnName::ThrottleBits).next().zip(of(&result.after, ColumnName::ThrottleBits).next());
     let by_bits = bits.and_then(|(before, after)| Some((before.value? as u32, after.value? as u32))).map(|(before, after)| {
         // History is not news: only what is set now, or was set since the run began.
@@ -80,7 +80,7 @@ fn throttled(result: &RunResult) -> Option<Option<String>> {
         let grown = counts.iter().find(|(times, _)| *times > 0.0);
         grown.map(|(times, subject)| format!("{subject} grew by {times}"))
     });
-    match (by_bits, by_count, gpu::throttled(result)) {
+    match (by_bits, by_count, gpu::throttled(result, backend)) {
         (None, None, None) => None,
         (bits, counts, gpus) => Some(bits.flatten().or(counts.flatten()).or(gpus.flatten())),
     }
@@ -128,6 +128,14 @@ mod tests {
         run.before.readings = readings.iter().map(|(column, subject, before, _)| reading(*column, *subject, *before)).collect();
         run.after.readings = readings.iter().map(|(column, subject, _, after)| reading(*column, *subject, *after)).collect();
         run
+    }
+
+    fn state(run: &RunResult) -> OperatingState {
+        super::state(run, "command")
+    }
+
+    fn issues(run: &RunResult) -> Vec<Issue> {
+        super::issues(run, "command")
     }
 
     fn codes(run: &RunResult) -> Vec<String> {

@@ -22,9 +22,9 @@ const LONG_ENOUGH_NS: u64 = 1_000_000_000;
 const MOST_NAMED: usize = 3;
 
 /// `None` = no GPU tells; `Some(None)` = none was held back; else which, and by what.
-pub fn throttled(result: &RunResult) -> Option<Option<String>> {
+pub fn throttled(result: &RunResult, backend: &str) -> Option<Option<String>> {
     let seen: Vec<(&str, u64)> = columns(result, ColumnName::GpuReasons)
-        .filter(|(gpu, _)| used(result, gpu) != Some(false))
+        .filter(|(gpu, _)| used(result, backend, gpu) != Some(false))
         .filter_map(|(gpu, column)| Some((gpu, inside(result, column).map(|(_, bits)| bits as u64).reduce(|all, bits| all | bits)?)))
         .collect();
     let words = |(gpu, bits): &(&str, u64)| {
@@ -36,8 +36,8 @@ pub fn throttled(result: &RunResult) -> Option<Option<String>> {
 }
 
 /// Others that used a GPU before the run did.
-pub fn issues(result: &RunResult) -> Vec<Issue> {
-    let gpus = result.machine.gpus.iter().map(|gpu| gpu.subject.as_str()).filter(|gpu| used(result, gpu) != Some(false));
+pub fn issues(result: &RunResult, backend: &str) -> Vec<Issue> {
+    let gpus = result.machine.gpus.iter().map(|gpu| gpu.subject.as_str()).filter(|gpu| used(result, backend, gpu) != Some(false));
     gpus.filter_map(|gpu| busy_before(result, gpu)).collect()
 }
 
@@ -70,7 +70,11 @@ fn busy_pct(result: &RunResult, gpu: &str) -> Option<f64> {
 
 /// Did the run compute on that GPU? `None` where it can't be told: it was too short, or processes aren't listed, or by the numbers of
 /// another machine, as in a container.
-fn used(result: &RunResult, gpu: &str) -> Option<bool> {
+fn used(result: &RunResult, backend: &str, gpu: &str) -> Option<bool> {
+    if backend == "builtin" {
+        // Its engine runs on the CPU alone.
+        return Some(false);
+    }
     let of_run = |of: Option<&str>| result.gpu_processes.iter().any(|p| p.of_run && of.is_none_or(|gpu| p.gpu == gpu));
     if of_run(None) {
         return Some(of_run(Some(gpu)));
@@ -125,6 +129,14 @@ mod tests {
         GpuProcess { gpu: gpu.into(), pid, name, memory_bytes: Some(64 << 20), before: true, of_run: false }
     }
 
+    fn issues(run: &RunResult) -> Vec<Issue> {
+        super::issues(run, "command")
+    }
+
+    fn throttled(run: &RunResult) -> Option<Option<String>> {
+        super::throttled(run, "command")
+    }
+
     fn messages(run: &RunResult) -> Vec<String> {
         issues(run).into_iter().map(|issue| issue.message).collect()
     }
@@ -155,6 +167,15 @@ mod tests {
         // In a container the numbers are those of the host: it can't be told whose they are.
         run.gpu_processes = vec![process("GPU-a", 7, None)];
         assert_eq!(messages(&run).len(), 1);
+    }
+
+    #[test]
+    fn an_engine_on_the_cpu_has_nothing_of_what_a_gpu_does_meanwhile() {
+        let mut run = run();
+        run.gpu_processes = vec![process("GPU-a", 7, Some("compositor"))];
+        sampled(&mut run, ColumnName::GpuReasons, "GPU-a", |_| Some(64.0));
+        assert_eq!((issues(&run).len(), throttled(&run).flatten().is_some()), (1, true));
+        assert_eq!((super::issues(&run, "builtin").len(), super::throttled(&run, "builtin")), (0, None));
     }
 
     #[test]
