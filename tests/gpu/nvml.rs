@@ -266,6 +266,8 @@ fn what_hangs_from_the_beginning_is_absent_and_no_answer_is_taken_for_another() 
     let found = |what: &str| capability(&probe, &format!("gpu.{GPU}.{what}"))["found"].clone();
     assert_eq!((&found("power")["absent"]["cause"], &found("power")["absent"]["reason"]), (&json!("no_answer"), &json!("no answer within 2 s")));
     assert_eq!(found("graphics_clock")["absent"]["reason"], "it ended without an answer");
+    // Its mean power is judged by the limit that is enforced.
+    assert_eq!(found("energy")["present"]["facts"]["limit_uw"], "250000000");
     for (what, value) in [("energy", 1_234_567.0), ("temperature", 44.0), ("memory_clock", 7000.0), ("busy", 0.0), ("memory", 536_870_912.0)] {
         assert_eq!(found(what)["present"]["value"], value, "{what}");
     }

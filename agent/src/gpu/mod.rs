@@ -203,7 +203,7 @@ fn look_by(means: &Means) -> Result<Looked, Absent> {
             let question = Question::Read { gpu: gpu.index, getter };
             let found = try_out(&mut connection, means, &question)?;
             let mut capability = capability(getter, &gpu.subject, source, found);
-            if let (Getter::Power, Found::Present(present), Some(watts)) = (getter, &mut capability.found, gpu.power_limit_w) {
+            if let (Getter::Power | Getter::Energy, Found::Present(present), Some(watts)) = (getter, &mut capability.found, gpu.power_limit_w) {
                 present.facts.insert("limit_uw".into(), format!("{:.0}", watts * 1e6));
             }
             entries.push(Entry { capability, question });
