@@ -167,13 +167,13 @@ fn place(channel: &Channel<'_>) -> Option<(Rung, Measures)> {
     }
 }
 
-/// Which of them is of record for this backend, by index, or why none is.
+/// Which of them is of record for this backend, by index, or why none is. `unused_gpus`: those that the run is known not to have used.
 ///
 /// # Errors
 /// In words.
-pub fn of_record(instruments: &[Instrument<'_>], backend: &str) -> Result<usize, String> {
+pub fn of_record(instruments: &[Instrument<'_>], backend: &str, unused_gpus: &[&str]) -> Result<usize, String> {
     // The engine of `builtin` runs on the CPU alone: what a graphics card takes meanwhile is none of it.
-    let fits = |i: &Instrument<'_>| backend != "builtin" || i.measures != Measures::Gpu;
+    let fits = |i: &Instrument<'_>| i.measures != Measures::Gpu || backend != "builtin" && !unused_gpus.contains(&i.which);
     let fitting: Vec<usize> = (0..instruments.len()).filter(|&index| fits(&instruments[index])).collect();
     let Some(&best) = fitting.first() else { return Err("the device has no energy instrument that was read".into()) };
     let is_whole = |index: &usize| instruments[*index].measures == Measures::Board;
@@ -225,7 +225,7 @@ pub mod tests {
         let instruments = instruments(&series, &facts);
         let channels = |i: &Instrument<'_>| i.channels.iter().map(Channel::subject).collect::<Vec<_>>().join(" + ");
         let all = instruments.iter().map(|i| format!("{} {}: {}", i.rung.name(), i.measures.name(), channels(i))).collect();
-        (all, of_record(&instruments, backend))
+        (all, of_record(&instruments, backend, &[]))
     }
 
     use ColumnName::{Energy, Power, Temperature};
@@ -279,12 +279,15 @@ pub mod tests {
         let (all, record) = told(&[card("GPU-0"), card("GPU-1")], "command");
         assert_eq!(all.len(), 2);
         assert!(record.unwrap_err().starts_with("which of GPU-0, GPU-1 is the whole"));
-        let (series, mut facts) = machine(&[card("GPU-0"), card("GPU-1")]);
+        let (series, mut facts) = machine(&[card("GPU-0"), card("GPU-1"), (Energy, "RAPL package-0", RAPL, "intel-rapl")]);
+        let of_record = |unused: &[&str]| of_record(&instruments(&series, &facts), "command", unused);
+        assert_eq!(of_record(&["GPU-0"]), Ok(1), "the one that it used");
+        assert_eq!(of_record(&["GPU-0", "GPU-1"]), Ok(2), "it used none");
         for (capability, limit_uw) in facts.iter_mut().zip(["250000000", "70000000"]) {
             let Found::Present(present) = &mut capability.found else { panic!("it is there") };
             present.facts.insert("limit_uw".into(), limit_uw.into());
         }
-        let limits: Vec<Option<f64>> = instruments(&series, &facts).iter().map(|i| i.channels[0].limit_w()).collect();
+        let limits: Vec<Option<f64>> = instruments(&series, &facts).iter().take(2).map(|i| i.channels[0].limit_w()).collect();
         assert_eq!(limits, [Some(250.0), Some(70.0)], "each with its own facts");
     }
 

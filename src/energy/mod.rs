@@ -32,6 +32,8 @@ pub struct Evidence<'a> {
     pub around: [&'a Snapshot; 2],
     /// What is known of the instruments among its columns.
     pub instruments: &'a [Capability],
+    /// GPUs that the run is known not to have used, as columns call them.
+    pub unused_gpus: &'a [&'a str],
     /// The same instruments while the device waited for the run; `None` where they were not read.
     pub idle: Option<&'a Series>,
     /// Spawn and exit of the measured invocation, ns.
@@ -55,7 +57,7 @@ pub fn figures(evidence: &Evidence<'_>) -> Vec<EnergyFigure> {
     let Some(invocation) = evidence.invocation else { return Vec::new() };
     let series = with_readings_around(evidence.series, evidence.around);
     let instruments = ladder::instruments(&series, evidence.instruments);
-    let of_record = ladder::of_record(&instruments, evidence.backend).ok();
+    let of_record = ladder::of_record(&instruments, evidence.backend, evidence.unused_gpus).ok();
     let window = Window::of(invocation, evidence.timed);
     let mut figures: Vec<EnergyFigure> = instruments.iter().map(|instrument| figure::figure(instrument, &window, &series.monotonic_ns)).collect();
     for (at, instrument) in instruments.iter().enumerate() {
@@ -172,7 +174,7 @@ fn metric(id: MetricId, value: Result<f64, String>) -> (String, Metric) {
 #[must_use]
 pub fn without(evidence: &Evidence<'_>) -> String {
     let instruments = ladder::instruments(evidence.series, evidence.instruments);
-    let why = match ladder::of_record(&instruments, evidence.backend) {
+    let why = match ladder::of_record(&instruments, evidence.backend, evidence.unused_gpus) {
         Ok(_) => return "the run was not measured".into(),
         Err(why) => why,
     };

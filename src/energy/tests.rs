@@ -59,7 +59,7 @@ impl Machine {
     fn evidence(&self) -> Evidence<'_> {
         let (series, instruments, idle) = (&self.series, &self.instruments[..], self.idle.as_ref());
         let around = [&self.around[0], &self.around[1]];
-        Evidence { backend: "builtin", series, around, instruments, idle, invocation: Some(INVOCATION), timed: None }
+        Evidence { backend: "builtin", series, around, instruments, unused_gpus: &[], idle, invocation: Some(INVOCATION), timed: None }
     }
 
     fn figures(&self, timed: Option<Timed<'_>>) -> Vec<EnergyFigure> {

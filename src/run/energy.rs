@@ -1,6 +1,7 @@
 //! Energy of a run that has come in, or of a record that is read again: what the energy room is asked, by whose marks, and how much its
 //! answer matters.
 
+use super::gpu;
 use super::manifest::Manifest;
 use crate::energy::{self, Evidence, Timed, Weight};
 use crate::registry::MetricId;
@@ -32,11 +33,13 @@ pub fn of_run(result: &RunResult, manifest: &Manifest, iterations: Option<&Itera
         inferences: iterations.rounds_ns.iter().map(|round| round.len() as u64).sum(),
         busy_ns: iterations.rounds_ns.iter().flatten().sum(),
     });
+    let unused_gpus = gpu::unused(result, &manifest.point.backend);
     let evidence = Evidence {
         backend: &manifest.point.backend,
         series: &result.samples,
         around: [&result.before, &result.after],
         instruments: &result.instruments,
+        unused_gpus: &unused_gpus,
         idle: result.idle.as_ref(),
         invocation: result.times.spawn_ns.zip(result.times.exit_ns),
         timed,

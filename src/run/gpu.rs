@@ -41,6 +41,11 @@ pub fn issues(result: &RunResult, backend: &str) -> Vec<Issue> {
     gpus.filter_map(|gpu| busy_before(result, gpu)).collect()
 }
 
+/// GPUs that the run is known not to have used.
+pub fn unused<'r>(result: &'r RunResult, backend: &str) -> Vec<&'r str> {
+    result.machine.gpus.iter().map(|gpu| gpu.subject.as_str()).filter(|gpu| used(result, backend, gpu) == Some(false)).collect()
+}
+
 fn busy_before(result: &RunResult, gpu: &str) -> Option<Issue> {
     let others: Vec<&GpuProcess> = result.gpu_processes.iter().filter(|p| p.gpu == gpu && p.before && !p.of_run).collect();
     let (message, value) = if others.is_empty() {
@@ -160,8 +165,10 @@ mod tests {
         sampled(&mut run, ColumnName::GpuProcesses, "GPU-a", |_| Some(1.0));
         sampled(&mut run, ColumnName::GpuReasons, "GPU-a", |_| Some(64.0));
         assert_eq!((messages(&run).len(), throttled(&run)), (0, None), "it computed on none");
+        assert_eq!(unused(&run, "command"), ["GPU-a"], "of the other nobody tells");
         run.gpu_processes.push(GpuProcess { of_run: true, before: false, ..process("GPU-b", 9, Some("bench")) });
         assert!(messages(&run).is_empty(), "it computed on the other");
+        assert_eq!(unused(&run, "command"), ["GPU-a"]);
         run.gpu_processes.push(GpuProcess { of_run: true, before: false, ..process("GPU-a", 9, Some("bench")) });
         assert_eq!((messages(&run).len(), throttled(&run)), (1, Some(Some("GPU-a reports temperature (hardware)".into()))));
         // In a container the numbers are those of the host: it can't be told whose they are.
