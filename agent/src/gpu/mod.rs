@@ -25,7 +25,7 @@ const TRACES: [&str; 3] = ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"];
 /// Where `nvidia-smi` is though it is on nobody's path.
 const SMI_DIRS: [&str; 1] = ["/usr/lib/wsl/lib"];
 /// The driver may have to wake the GPU first, which takes seconds without persistence mode.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+pub const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// And every other answer is there within this time.
 const ANSWER: Duration = Duration::from_secs(2);
 /// How often a value is read for its cost.
@@ -120,6 +120,11 @@ impl Connection {
 
     pub fn handle(&self) -> Arc<Handle> {
         Arc::clone(&self.aside.handle)
+    }
+
+    /// Is it of no use any more: no answer came, or one that is none?
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// One question, one answer. `None` = it is waited for until the process has ended.

@@ -1,4 +1,4 @@
-//! The lane of GPUs: what they say, sampled like sensors, by a process beside the keeper that is ended and started anew when it hangs.
+//! The lane of GPUs: what they say, sampled like sensors, by a process beside the keeper that is ended when it hangs, and started again before the next run.
 //!
 //! Takes what was found by asking, gives sensors with their reader, what the GPUs are, and who computes on them; must not know what
 //! any of it means for a run.
@@ -21,6 +21,9 @@ use std::time::Duration;
 /// A GPU's value that isn't there within this time is given up with the process that was asked, ns.
 const GIVE_UP_NS: u64 = 1_000_000_000;
 
+/// So often a session starts whom to ask again: as often as one sensor may hang. A GPU that doesn't answer any more keeps each of them.
+const MOST_RESTARTS: u32 = 3;
+
 /// What is known of the GPUs beside their values. Filled by the lane's thread.
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Mutex<Known>>);
@@ -33,6 +36,9 @@ struct Known {
     processes: Vec<GpuProcess>,
     /// Who is asked at present.
     asked: Option<Arc<Handle>>,
+    /// The thread of the lane that asks; those with a lower number have been left behind.
+    reader: u32,
+    restarts: u32,
 }
 
 impl Watch {
@@ -67,12 +73,32 @@ impl Watch {
         }
     }
 
-    /// Start whom to ask, in the place of who was asked before: that one is ended first, because what it holds may be needed.
-    fn start(&self, means: &Means) -> Option<Connection> {
-        self.end();
+    /// Another thread asks from now on. Gives its number.
+    fn hand_over(&self) -> u32 {
+        let mut known = self.known();
+        known.reader += 1;
+        known.reader
+    }
+
+    /// Start whom to ask again, in the place of who was asked before: that one is ended first, because what it holds may be needed. `None`
+    /// for a thread that has been left behind, and where it was started often enough.
+    fn start_again(&self, reader: u32, means: &Means) -> Option<Connection> {
+        let before = {
+            let mut known = self.known();
+            if known.reader != reader || known.restarts >= MOST_RESTARTS {
+                return None;
+            }
+            known.restarts += 1;
+            known.asked.take()
+        };
+        before.iter().for_each(|handle| handle.kill());
         let connection = Connection::start(means).ok()?;
-        self.known().asked = Some(connection.handle());
-        Some(connection)
+        let mut known = self.known();
+        // Left behind meanwhile, it ends what it has started.
+        (known.reader == reader).then(|| {
+            known.asked = Some(connection.handle());
+            connection
+        })
     }
 
     fn note(&self, gpu: &str, listed: &[ComputeProcess]) {
@@ -129,9 +155,12 @@ pub fn find() -> Option<Found> {
     let (first, of_readers) = (Mutex::new(Some(connection)), watch.clone());
     let give_up_ns = if matches!(means, Means::Smi(_)) { means.patience().as_nanos() as u64 } else { GIVE_UP_NS };
     let open = Box::new(move || {
-        let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let connection = first.or_else(|| of_readers.start(&means));
-        Box::new(Asking { means: means.clone(), connection, asked: Arc::clone(&asked), watch: of_readers.clone() }) as Box<dyn Reader>
+        let (number, connection) = (of_readers.hand_over(), first.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if connection.is_none() {
+            // A window may be on: who hangs is ended, and nobody is started.
+            of_readers.end();
+        }
+        Box::new(Asking { number, means: means.clone(), connection, asked: Arc::clone(&asked), watch: of_readers.clone() }) as Box<dyn Reader>
     });
     Some(Found { sensors, absent, capabilities, watch, give_up_ns, open })
 }
@@ -145,27 +174,29 @@ impl Reader for Nobody {
 }
 
 struct Asking {
+    /// Of the thread whose reader it is.
+    number: u32,
     means: Means,
-    /// `None` if it could not be started again.
+    /// `None` until it is started again, if it is.
     connection: Option<Connection>,
     asked: Arc<[(Sensor, Question)]>,
     watch: Watch,
 }
 
 impl Asking {
-    fn ask(&mut self, question: &Question) -> Option<Answer> {
-        // Without a limit of its own: the lane has one, and ends who doesn't keep it.
-        self.connection.as_mut()?.ask(question, None::<Duration>).ok()
+    fn ask(&mut self, question: &Question, limit: Option<Duration>) -> Option<Answer> {
+        self.connection.as_mut()?.ask(question, limit).ok()
     }
 }
 
 impl Reader for Asking {
     fn look_around(&mut self) {
-        let mut answer = self.ask(&Question::Gpus);
-        if answer.is_none() {
-            // It crashed, say. A run goes on without; the next one is asked anew.
-            self.connection = self.watch.start(&self.means);
-            answer = self.ask(&Question::Gpus);
+        let patience = self.means.patience();
+        let mut answer = self.ask(&Question::Gpus, Some(patience));
+        if self.connection.as_ref().is_none_or(Connection::is_broken) {
+            // It hung or crashed. What a run lost by that it goes on without; here no window is on.
+            self.connection = self.watch.start_again(self.number, &self.means);
+            answer = self.ask(&Question::Gpus, Some(patience.max(gpu::FIRST_ANSWER)));
         }
         if let Some(Answer::Gpus(gpus)) = answer {
             self.watch.known().gpus = gpus.gpus;
@@ -175,10 +206,30 @@ impl Reader for Asking {
     fn read(&mut self, at: usize) -> Option<f64> {
         let asked = Arc::clone(&self.asked);
         let (sensor, question) = &asked[at];
-        let answer = self.ask(question)?;
+        // Without a limit of its own: the lane has one, and ends who doesn't keep it.
+        let answer = self.ask(question, None)?;
         if let Answer::Processes(listed) = &answer {
             self.watch.note(&sensor.subject, listed);
         }
         sensor.value(&[&gpu::number(&answer)?.to_string()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use isotherm_wire::probe::Cause;
+
+    #[test]
+    fn a_thread_that_was_left_behind_neither_starts_nor_ends_whom_another_asks() {
+        let (watch, means) = (Watch::default(), Means::Companion("/bin/cat".into()));
+        let (left_behind, number) = (watch.hand_over(), watch.hand_over());
+        let mut connection = watch.start_again(number, &means).unwrap();
+        assert!(watch.start_again(left_behind, &means).is_none());
+        let answer = connection.ask(&Question::Gpus, Some(gpu::FIRST_ANSWER));
+        assert_eq!(answer.unwrap_err().cause, Cause::Garbage, "it is still there, and repeats the question");
+        let again = (0..MOST_RESTARTS).filter(|_| watch.start_again(number, &means).is_some()).count() as u32;
+        assert_eq!(again, MOST_RESTARTS - 1);
     }
 }

@@ -15,6 +15,8 @@ use std::time::Duration;
 const GIVE_UP_NS: u64 = 250_000_000;
 /// Who has hung this often gets no other chance: each costs a thread that may never end.
 const MOST_HANGS: u32 = 3;
+/// Looking around may take this many times as long as a sensor: it may start a process, and has limits of its own.
+const LOOK_TIMES: u64 = 15;
 /// A sensor whose read takes longer than this …
 const COSTLY_NS: u64 = 5_000_000;
 /// … is read this often only, ns.
@@ -156,7 +158,7 @@ impl Lane {
                 state.hangs[at].give_up();
                 state.values[at] = None;
             }
-            Doing::Around(since_ns) if hangs(since_ns) => state.hangs_around.give_up(),
+            Doing::Around(since_ns) if hangs(since_ns + (LOOK_TIMES - 1) * self.shared.give_up_ns) => state.hangs_around.give_up(),
             Doing::Round | Doing::Around(_) | Doing::Reading(..) => return false,
         }
         if !matches!(state.doing, Doing::Nothing) {
@@ -204,7 +206,7 @@ impl Lane {
         let mut begun = false;
         let mut read = vec![None; values.len()];
         // Each of them may hang once, and looking around; and a round of before may be on its way.
-        for _ in 0..self.shared.sensors.len() + 3 {
+        for _ in 0..self.shared.sensors.len() + 3 + LOOK_TIMES as usize {
             begun |= self.begin(true);
             let is_over = self.take(Duration::from_nanos(self.shared.give_up_ns + COSTLY_NS), &mut read);
             values.iter_mut().zip(&read).for_each(|(value, read)| *value = read.or(*value));
