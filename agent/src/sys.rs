@@ -93,6 +93,11 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+pub fn page_bytes() -> u64 {
+    // SAFETY: plain integer; every kernel answers this one.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
 pub fn uid() -> u32 {
     // SAFETY: no arguments, can't fail.
     unsafe { libc::geteuid() }

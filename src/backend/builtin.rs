@@ -102,6 +102,7 @@ pub(super) fn read(expected_digest: Option<&str>, raw: &RawOutput, exit_code: i3
         measured(MetricId::Load, &[ms(output.load_ns)]),
         measured(MetricId::FirstInference, &[ms(output.first_inference_ns)]),
     ]);
+    reading.metrics.extend(raw.peak_rss.map(|peak| measured(MetricId::PeakRss, &[peak.bytes as f64])));
     reading.load_ms = Some(ms(output.load_ns));
     reading.warmup_ms = Some(output.warmup_ns.iter().map(|&ns| ns as f64 / 1e6).sum());
 

@@ -52,6 +52,10 @@ pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, ra
         let (name, rss) = measured(MetricId::MaxRss, &[usage.max_rss_bytes as f64]);
         reading.metrics.entry(name).or_insert(rss);
     }
+    if let Some(peak) = raw.peak_rss {
+        let (name, rss) = measured(MetricId::PeakRss, &[peak.bytes as f64]);
+        reading.metrics.entry(name).or_insert(rss);
+    }
     reading.executed.insert("warmup".into(), raw.n_warmups.into());
     reading
 }

@@ -5,7 +5,7 @@ use crate::config::model::TextSource;
 use crate::store::record::{RawStream, Reason, Record, Status};
 use crate::store::sidecar;
 use isotherm_wire::columns::ColumnName;
-use isotherm_wire::result::{Captured, CollectedFile, RunResult, Usage};
+use isotherm_wire::result::{Captured, CollectedFile, PeakRss, RunResult, Usage};
 use isotherm_wire::telemetry::Snapshot;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,6 +37,8 @@ pub struct RawOutput {
     /// Between the two, s.
     pub wall_s: Option<f64>,
     pub usage: Option<Usage>,
+    /// Largest resident set of the run's processes together.
+    pub peak_rss: Option<PeakRss>,
     /// The machine's count of processes that the kernel ended for want of memory has grown during the run.
     pub oom_kills: bool,
 }
@@ -64,6 +66,7 @@ impl RawOutput {
             window,
             wall_s: window.map(|(spawn, exit)| exit.saturating_sub(spawn) as f64 / 1e9),
             usage: result.usage.clone(),
+            peak_rss: result.peak_rss,
             oom_kills: oom_kills(Some(&result.before), Some(&result.after)),
         }
     }
@@ -93,6 +96,7 @@ impl RawOutput {
             window,
             wall_s: window.map(|(spawn, exit)| exit.saturating_sub(spawn) as f64 / 1e9).or_else(measured),
             usage: record.context.usage.clone(),
+            peak_rss: record.context.peak_rss,
             oom_kills: oom_kills(record.context.before.as_ref(), record.context.after.as_ref()),
         })
     }

@@ -315,11 +315,12 @@ isotherm_wire::table! {
             better: Better::Lower,
             definition: "process_tree.peak_rss.v1",
             backends: &["builtin", "command", "onnx", "llama-bench", "llama-server"],
-            given: Given::NotYet,
-            is: "Largest resident set of the run's processes together",
+            given: Given::Yes,
+            is: "Largest resident set of the run's processes together, added up twice a second, or the kernel's peak of the largest single one if that is more; \
+                 `context.peak_rss` says which. Not added if the campaign has a metric of that name",
             conditions: &[],
             independent_of: &[],
-            defects: "Pages that processes share are counted once for each",
+            defects: "Pages that processes share are counted once for each; what several processes hold for less than half a second can be missed",
         }
     }
 }

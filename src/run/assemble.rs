@@ -124,6 +124,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             before: Some(result.before),
             after: Some(result.after),
             usage: result.usage,
+            peak_rss: result.peak_rss,
             competing: result.cpu_time.as_ref().map(load::competing),
             pre_run: result.pre_run.as_ref().map(load::pre_run),
             gpu_processes: result.gpu_processes,

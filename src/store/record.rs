@@ -14,7 +14,7 @@ use indexmap::IndexMap;
 use isotherm_wire::{
     clocking::Clocking,
     inspect::{FileFact, Machine},
-    result::{Blob, Containment, DrmUse, Executed, GpuProcess, StepOutcome, Usage},
+    result::{Blob, Containment, DrmUse, Executed, GpuProcess, PeakRss, StepOutcome, Usage},
     task::{Step, TensorFact},
     telemetry::{Observer, Series, Snapshot},
 };
@@ -346,6 +346,9 @@ pub struct Context {
     pub after: Option<Snapshot>,
     /// What the run used as a whole.
     pub usage: Option<Usage>,
+    /// Largest resident set of its processes together; `None` where none was started, or by an earlier isotherm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_rss: Option<PeakRss>,
     /// The temperature that speaks for the machine; `None` where no sensor does, or none could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headline: Option<Headline>,

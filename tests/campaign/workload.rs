@@ -1,7 +1,7 @@
 //! What a workload gets: exactly what the campaign says, and nothing of the agent's or the controller's.
 
 use crate::kit::{Bench, text};
-use crate::lab::{Lab, User};
+use crate::lab::{Lab, Ran, User, eventually, for_each_user};
 use serde_json::Value;
 use std::fs;
 
@@ -142,4 +142,49 @@ fn a_program_is_looked_up_in_the_path_that_the_campaign_gives() {
     assert_eq!(text(&record["raw"]["stdout"]), "from bin\n");
     let program = &record["backend"]["files"][0];
     assert_eq!((&program["role"], &program["file"]["path"]), (&"program".into(), &"$CAMPAIGN/bin/tool".into()));
+}
+
+/// Two processes that hold 32 MB each until the gate opens: `tail` keeps what it may have to print.
+const HOLDS: &str = "for i in 1 2; do
+  (head -c 32000000 /dev/zero; touch held.$i; while [ ! -e gate ]; do sleep 0.01; done) | tail -c 32000000 > /dev/null &
+done
+wait";
+
+#[test]
+fn what_its_processes_hold_together_is_its_peak_resident_set() {
+    for_each_user(|user| {
+        let bench = Bench::one_of(user, "argv: [./bench.sh]");
+        bench.script("bench.sh", HOLDS);
+        let lab = &bench.lab;
+        let controller = lab.start(&["run", "c.yaml"]);
+        eventually("both hold it", || (lab.path("held.1").exists() && lab.path("held.2").exists()).then_some(()));
+        // Each look ends with a wait.
+        let waits = || waits_of(lab, "resident");
+        let before = eventually("somebody looks", waits);
+        eventually("a whole look since", || waits().filter(|now| *now > before + 3));
+        lab.write("gate", "");
+        Ran(controller.wait_with_output().unwrap()).expect(0);
+        let record = bench.record();
+        let peak = record["context"]["peak_rss"]["bytes"].as_f64().unwrap();
+        assert_eq!(record["context"]["peak_rss"]["by"], "looks");
+        assert!(peak > 64e6 && peak < 128e6, "{peak}");
+        assert!(peak > 1.5 * record["context"]["usage"]["max_rss_bytes"].as_f64().unwrap());
+        assert_eq!(record["metrics"]["peak_rss_bytes"]["value"].as_f64(), Some(peak));
+    });
+}
+
+/// How often a thread of this name in a process of the lab has waited.
+fn waits_of(lab: &Lab, thread: &str) -> Option<u64> {
+    let tasks = lab.processes().into_iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten());
+    let mut statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let status = statuses.find(|status| status.lines().next() == Some(&format!("Name:\t{thread}")))?;
+    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())
+}
+
+#[test]
+fn the_peak_of_a_single_process_is_that_of_the_kernel() {
+    let bench = Bench::one("argv: [\"true\"]");
+    bench.run(&[]).expect(0);
+    let context = bench.record()["context"].clone();
+    assert_eq!(context["peak_rss"], serde_json::json!({ "bytes": context["usage"]["max_rss_bytes"], "by": "largest_process" }));
 }

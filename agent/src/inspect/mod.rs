@@ -7,6 +7,7 @@ pub mod clocking;
 pub mod files;
 pub mod machine;
 pub mod mapped;
+pub mod resident;
 
 use crate::{capture, sys};
 use std::fs;

@@ -376,15 +376,18 @@ impl<'a> Run<'a> {
         };
         let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
-        let (mut watcher, mut drm) = (None, None);
+        let (mut watcher, mut drm, mut resident) = (None, None, None);
+        let level = self.result.containment.level;
         let mut heat = self.spec.limits.and_then(|limits| heat::Watch::open(self.keeper.sensors(), limits));
-        let ended = contain::run(&launch, self.result.containment.level, deadline, self.cancelled.as_raw_fd(), keep, heat.as_mut(), &mut |mark| {
+        let ended = contain::run(&launch, level, deadline, self.cancelled.as_raw_fd(), keep, heat.as_mut(), &mut |mark| {
             // What a counter says at the edges is what the run took.
             sampler.inspect(|sampler| sampler.mark());
             if let (Mark::Spawned(init), Task::Process(_)) = (mark, &self.spec.task) {
                 // The builtin ones map nothing but the agent.
                 watcher = inspect::mapped::Watcher::start(init).ok();
                 drm = gpu::drm::Watcher::start(init).and_then(Result::ok);
+                // And are one process, whose peak the kernel knows.
+                resident = inspect::resident::Watcher::start(init, level).ok();
             }
         });
         if let Some(sensor) = heat.as_ref().and_then(heat::Watch::lost) {
@@ -393,10 +396,12 @@ impl<'a> Run<'a> {
         let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
         // Of warm-up invocations, too; the measured one is the last.
         self.result.drm = drm.map(gpu::drm::Watcher::stop).unwrap_or_default();
+        let resident = resident.and_then(inspect::resident::Watcher::stop);
         if cgroup.is_some() {
             contain::end_cgroup(&self.start.run_id);
         }
         let ended = ended.map_err(|e| Outcome::AgentError { message: format!("containing the workload: {e}") })?;
+        self.result.peak_rss = inspect::resident::peak(resident, ended.usage.as_ref()).filter(|_| sampler.is_some());
         let containment = &mut self.result.containment;
         containment.cgroup = launch.cgroup;
         containment.ended += ended.ended;

@@ -48,6 +48,9 @@ pub struct RunResult {
     /// Files mapped executable by the workload from outside the system directories.
     pub mapped: Vec<FileFact>,
     pub usage: Option<Usage>,
+    /// Largest resident set of the run's processes together; `None` if none was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_rss: Option<PeakRss>,
     /// Who used the machine's CPUs, from shortly before the spawn of the measured invocation until nothing was left of it; `None` where
     /// that can't be told.
     #[serde(default)]
@@ -102,6 +105,7 @@ impl RunResult {
             changed_inputs: Vec::new(),
             mapped: Vec::new(),
             usage: None,
+            peak_rss: None,
             cpu_time: None,
             pre_run: None,
             gpu_processes: Vec::new(),
@@ -380,4 +384,25 @@ pub struct Usage {
     pub voluntary_switches: u64,
     /// Context switches because another was let on.
     pub involuntary_switches: u64,
+}
+
+/// Largest resident set of a run's processes together: what was seen of it, so a lower bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PeakRss {
+    /// Pages that processes share are counted once for each of them.
+    pub bytes: u64,
+    /// What tells of it.
+    pub by: PeakRssBy,
+}
+
+/// What tells of the largest resident set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PeakRssBy {
+    /// The largest sum over all processes of the run, added up twice a second.
+    Looks,
+    /// The kernel's peak of the largest single process, which no sum that was seen exceeds.
+    LargestProcess,
 }
