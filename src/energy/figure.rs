@@ -12,8 +12,8 @@ const GATED_WITHIN_NS: u64 = 5_000_000;
 const LEAST_READINGS: usize = 10;
 /// Above this the edges make a figure doubtful …
 const MOST_EDGE_ERROR_PCT: f64 = 2.0;
-/// … and above this there is none per inference.
-const MOST_EDGE_ERROR_PER_INFERENCE_PCT: f64 = 5.0;
+/// … and above this it makes no metric.
+const MOST_EDGE_ERROR_OF_METRIC_PCT: f64 = 5.0;
 /// Share of the window that the inferences in it may miss: of ones that were counted and timed one by one.
 const MOST_REFERENCE_MISS: f64 = 0.10;
 /// As much is a drift between the loop and its inferences, and no other window.
@@ -128,14 +128,16 @@ pub fn figure<'a>(instrument: &'a Instrument<'a>, window: &Window<'_>, times_ns:
         _ => Scope::AgentTimedWindow,
     };
     let few = reads.iter().filter(|read| !read.channel.is_counter()).filter_map(|read| readings(read, window)).min();
+    let few = few.filter(|n| *n < LEAST_READINGS).map(|n| format!("only {n} readings fell into the window"));
+    // A counter has no least number of readings: where it was read at both edges, their error is next to nothing.
+    let doubt = few.or_else(|| match edge_error_pct {
+        Some(pct) => (pct > MOST_EDGE_ERROR_OF_METRIC_PCT).then(|| format!("its edges may have brought in {pct:.1} %")),
+        None => Some("what its edges may have brought in can't be told".into()),
+    });
+    let refused = omitted_reason.clone().or_else(|| window.too_short.clone());
+    let power_omitted_reason = doubt.clone().filter(|_| refused.is_none());
     let per_inference = window.timed.map(|timed| {
-        let refused = omitted_reason.clone().or_else(|| window.too_short.clone());
-        let refused = refused.or_else(|| few.filter(|n| *n < LEAST_READINGS).map(|n| format!("only {n} readings fell into the window")));
-        let refused = refused.or_else(|| match edge_error_pct {
-            Some(pct) => (pct > MOST_EDGE_ERROR_PER_INFERENCE_PCT).then(|| format!("its edges may have brought in {pct:.1} %")),
-            None => Some("what its edges may have brought in can't be told".into()),
-        });
-        let refused = refused.or_else(|| drift(window).filter(|miss| *miss > MOST_REFERENCE_DRIFT).map(said_of_drift));
+        let refused = refused.or(doubt).or_else(|| drift(window).filter(|miss| *miss > MOST_REFERENCE_DRIFT).map(said_of_drift));
         match (refused, joules) {
             (None, Some(joules)) if timed.inferences > 0 => Ok(joules / timed.inferences as f64),
             (refused, _) => Err(refused.unwrap_or_else(|| "no inference was completed".into())),
@@ -152,6 +154,7 @@ pub fn figure<'a>(instrument: &'a Instrument<'a>, window: &Window<'_>, times_ns:
         joules: joules.filter(|_| omitted_reason.is_none()),
         mean_w: mean_w.filter(|_| omitted_reason.is_none()),
         omitted_reason,
+        power_omitted_reason,
         net: None,
         net_omitted_reason: None,
         per_inference_j,

@@ -137,6 +137,7 @@ pub fn metrics(figures: &[EnergyFigure], backend: &str, none: &str) -> IndexMap<
         Some(EnergyFigure { scope: Scope::FreeFormCapture, .. }) => {
             Err(format!("no window of {} s and more: the whole energy stands in the record", LEAST_GATE_NS / 1_000_000_000))
         }
+        Some(EnergyFigure { power_omitted_reason: Some(why), .. }) => Err(why.clone()),
         Some(figure) => figure.mean_w.ok_or_else(|| reason(figure.omitted_reason.as_ref())),
     };
     let mut metrics = IndexMap::from([metric(MetricId::Power, power)]);

@@ -184,20 +184,28 @@ fn power_that_changes_at_the_edges_makes_a_short_window_doubtful() {
     assert!((figure.edge_error_pct.unwrap() - 100.0 * 0.05 * 14.0 / 16.0).abs() < 1e-6, "{figure:?}");
     assert!(figure.per_inference_j.is_some());
     assert_eq!(codes(&figures), [("edge_error".into(), Severity::Warning)]);
+    assert!(near(value(&metrics(&figures, "builtin", "none"), "power_w").ok(), 16.0));
     // The same with a tenth of the samples.
     let slow = machine.known("period_ms", "1000");
     let figures = slow.figures(Some(rounds(&spans)));
     assert!(figures[0].edge_error_pct.unwrap() > 5.0 && figures[0].joules.is_some());
-    assert!(figures[0].per_inference_omitted_reason.as_ref().unwrap().starts_with("its edges may have brought in"));
+    let why = figures[0].per_inference_omitted_reason.as_ref().unwrap();
+    assert!(why.starts_with("its edges may have brought in"), "{why}");
+    assert_eq!(value(&metrics(&figures, "builtin", "none"), "power_w").as_ref().unwrap_err(), why);
 }
 
 #[test]
-fn few_readings_of_a_monitor_are_no_energy_of_an_inference() {
+fn few_readings_of_a_monitor_are_no_power_and_no_energy_of_an_inference() {
     let spans = [(2 * SECOND, 5 * SECOND)];
     let machine = Machine::new().board(|s| (s.fract() < 1e-9).then_some(5.0));
     let figures = machine.figures(Some(rounds(&spans)));
     assert!(near(figures[0].joules, 15.0), "{:?}", figures[0]);
     assert_eq!(figures[0].per_inference_omitted_reason.as_deref(), Some("only 4 readings fell into the window"));
+    assert_eq!(value(&metrics(&figures, "builtin", "none"), "power_w").unwrap_err(), "only 4 readings fell into the window");
+    // Of a counter two are enough, at the edges.
+    let read = |s: f64| [2.0, 5.0].contains(&s).then_some(5.0 * s);
+    let counted = Machine::new().with(ColumnName::Energy, "RAPL package-0", RAPL, "intel-rapl", read).figures(Some(rounds(&spans)));
+    assert!(near(value(&metrics(&counted, "builtin", "none"), "power_w").ok(), 5.0));
 }
 
 #[test]

@@ -358,7 +358,7 @@ isotherm_wire::table! {
             severity: Severity::Warning,
             means: "The window is too short for how often the instrument was read",
             when: "Power at the edges differs from the mean so much that what was cut off or added there may be more than 2 % of the energy; above \
-                   5 % there is none per inference. A note where the run was not made for its energy",
+                   5 % there is no `power_w` and none per inference. A note where the run was not made for its energy",
             headline: Headline::LeftOutUnlessIncluded,
             hint: "make the run longer: more `iterations`, fewer `rounds`; or raise `sample_hz`",
         }

@@ -66,6 +66,7 @@ mod tests {
             joules: None,
             mean_w: None,
             omitted_reason: None,
+            power_omitted_reason: None,
             net: None,
             net_omitted_reason: None,
             per_inference_j: None,

@@ -24,6 +24,9 @@ pub struct EnergyFigure {
     /// Why there are no joules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted_reason: Option<String>,
+    /// Why `mean_w` is not the run's `power_w` where it is of record: too few readings, or edges that weigh too much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_omitted_reason: Option<String>,
     /// What is left of it without what the device takes when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<NetEnergy>,
