@@ -409,7 +409,10 @@ pub fn free_space(path: &Path) -> io::Result<(u64, Option<u64>)> {
         check(libc::statvfs64(path.as_ptr(), &mut buffer))?;
         buffer
     };
-    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), (stat.f_files > 0).then_some(stat.f_favail)))
+    // A word where it is the size of a block: 32 bits on armv7.
+    #[cfg_attr(target_pointer_width = "64", expect(clippy::useless_conversion, reason = "u32 elsewhere"))]
+    let block = u64::from(stat.f_frsize);
+    Ok((stat.f_bavail.saturating_mul(block), (stat.f_files > 0).then_some(stat.f_favail)))
 }
 
 /// CPUs of our affinity mask, ascending.

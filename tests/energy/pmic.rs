@@ -18,8 +18,7 @@ fn pi(power: &str, workload: &str) -> Option<Board> {
     board.lab.write("bin/vcgencmd", tool);
     board.lab.write("workload.sh", format!("#!/bin/sh\necho >> started\n{workload}\n"));
     let campaign = board.lab.read("c.yaml").replace("sample_hz: 50, power: together", &format!("sample_hz: 10, power: {power}"));
-    // This machine may be busy, and that is not what is looked at here.
-    board.lab.write("c.yaml", campaign.replace("repetitions: 1", "repetitions: 1, retry_contaminated: 0"));
+    board.lab.write("c.yaml", campaign);
     Some(board)
 }
 
@@ -43,7 +42,9 @@ fn the_rails_of_a_power_controller_are_added_up_and_stand_apart_and_it_is_asked_
     assert_eq!((&figure["of_record"], &figure["measures"], &figure["scope"]), (&true.into(), &"pmic_rails".into(), &"agent_timed_window".into()));
     let seconds = figure["window"]["integrated_ns"].as_f64().unwrap() / 1e9;
     let near = |found: &Value, expected: f64| (found.as_f64().unwrap() - expected).abs() < 1e-6;
-    assert!(near(&figure["mean_w"], 3.44) && near(&record["metrics"]["power_w"]["value"], 3.44), "{figure}");
+    assert!(near(&figure["mean_w"], 3.44), "{figure}");
+    let power = &record["metrics"]["power_w"];
+    assert!(power["value"].is_null() && power["omitted_reason"].as_str().unwrap().ends_with("readings fell into the window"), "{power}");
     let rail = |name: &str| figure["channels"].as_array().unwrap().iter().find(|channel| channel["subject"] == name).unwrap();
     assert!(near(&rail("VDD_CORE")["joules"], 1.6 * seconds) && near(&rail("DDR_VDD2")["joules"], 0.22 * seconds), "{figure}");
     assert_eq!((rail("HDMI")["period_ms"].as_f64(), figure["channels"].as_array().unwrap().len()), (Some(1000.0), 12));
