@@ -164,7 +164,7 @@ fn a_campaign_file_with_escape_sequences_is_shown_without_them() {
     for (name, text) in [
         ("raw", format!("campaign: c\n# {TEXT}\ndevices: {{ here: {{ local: {{}} }} }}\nwrong: {TEXT}\n")),
         ("escaped", "campaign: \"\\e[2J\"\n\"\\e]8;;x\\a\": 1\ndevices: { \"\\e[2J\": { local: {} } }\nmatrix: [{ devices: here, backend: \"\\x9b2J\", argv: [\"\\b\\r\\e[2J\"] }]\n".into()),
-        ("shown", "campaign: c\ndescription: \"\\e[2J\"\ndevices: { here: { local: {} } }\nmatrix: [{ devices: here, backend: command, params: { a: [\"\\e[2J\", \"\\u202e\\r\\n\\t\"] }, argv: [/bin/echo, \"{a}\"] }]\n".into()),
+        ("shown", "campaign: c\ndescription: \"\\e[2J\"\ndevices: { here: { local: {} } }\ndefaults: { repetitions: 1, prepare: { settle: 0ms } }\nmatrix: [{ devices: here, backend: command, params: { a: [\"\\e[2J\", \"\\u202e\\r\\n\\t\"] }, argv: [/bin/echo, \"{a}\"] }]\n".into()),
         ("bidi", "campaign: c\ndevices: { here: { local: {} } }\nmatrix: [{ devices: here, backend: command, params: { a: [\"\u{202e}x\"] }, argw: [/bin/echo, \"{a}\"] }]\n".into()),
     ] {
         let file = format!("{name}.yaml");
