@@ -13,7 +13,7 @@ fn bench(model: &str) -> Bench {
         "campaign: c
 devices: { here: { local: {} } }
 models: { m: { path: m.onnx } }
-defaults: { repetitions: 1, timeout: 20s, warmup: 1, rounds: 1, iterations: 2, cooldown: 0ms, prepare: { settle: 0ms } }
+defaults: { retry_contaminated: 0, repetitions: 1, timeout: 20s, warmup: 1, rounds: 1, iterations: 2, cooldown: 0ms, prepare: { settle: 0ms } }
 matrix:
   - { devices: here, backend: builtin, model: m, threads: 1 }
 ",

@@ -8,7 +8,7 @@ fn write(lab: &Lab, ambient: &str, repetitions: u32) {
         format!(
             "campaign: c
 devices: {{ here: {{ local: {{}}, conditions: {{ ambient_c: {ambient}, psu: 27 W }} }} }}
-defaults: {{ repetitions: {repetitions}, warmup: 0, prepare: {{ settle: 0ms }}, conditions: {{ cooling: none }} }}
+defaults: {{ retry_contaminated: 0, repetitions: {repetitions}, warmup: 0, prepare: {{ settle: 0ms }}, conditions: {{ cooling: none }} }}
 matrix:
   - {{ devices: here, backend: command, argv: [\"true\"], conditions: {{ cooling: on }} }}
 "

@@ -11,7 +11,7 @@ fn bench(repetitions: u32, on: &str) -> Bench {
         format!(
             "campaign: c
 devices: {{ here: {{ local: {{}} }} }}
-defaults: {{ repetitions: {repetitions}, timeout: 20s, warmup: 0, prepare: {{ settle: 0ms }} }}
+defaults: {{ retry_contaminated: 0, repetitions: {repetitions}, timeout: 20s, warmup: 0, prepare: {{ settle: 0ms }} }}
 matrix:
   - devices: here
     backend: command

@@ -318,7 +318,7 @@ fn points_that_differ_only_in_a_variable_or_a_setting_are_told_apart_and_stay() 
     let bench = Bench::new();
     let block = |extra: &str| format!("  - {{ devices: here, backend: command, argv: [./bench.sh], {extra} }}\n");
     let text = format!(
-        "devices: {{ here: {{ local: {{}} }} }}\ndefaults: {{ repetitions: 2, warmup: 0, prepare: {{ settle: 0ms }} }}\nmatrix:\n{}{}{}{}",
+        "devices: {{ here: {{ local: {{}} }} }}\ndefaults: {{ retry_contaminated: 0, repetitions: 2, warmup: 0, prepare: {{ settle: 0ms }} }}\nmatrix:\n{}{}{}{}",
         block("env: { A: '1' }"),
         block("env: { A: '2' }"),
         block("env: { A: '1' }, warmup: 1"),

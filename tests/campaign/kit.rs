@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// What most tests run: two points, two repetitions each, `bench.sh` with its size.
 const CAMPAIGN: &str = r#"campaign: c
 devices: { here: { local: {} } }
-defaults: { repetitions: 2, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
+defaults: { retry_contaminated: 0, repetitions: 2, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
 matrix:
   - devices: here
     backend: command
@@ -23,7 +23,7 @@ matrix:
 /// One point, one repetition, no metric of its own.
 const ONE: &str = "campaign: c
 devices: { here: { local: {} } }
-defaults: { repetitions: 1, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
+defaults: { retry_contaminated: 0, repetitions: 1, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
 matrix:
   - devices: here
     backend: command

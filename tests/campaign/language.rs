@@ -65,7 +65,7 @@ fn builds_are_compared_by_what_they_contain() {
         "c.yaml",
         "campaign: c
 devices: { here: { local: {}, builds: { old: { bench: ./old.sh }, new: { bench: ./new.sh } } } }
-defaults: { repetitions: 2, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
+defaults: { retry_contaminated: 0, repetitions: 2, timeout: 20s, warmup: 0, prepare: { settle: 0ms } }
 matrix:
   - { devices: here, backend: command, build: [old, new], argv: [\"{build.bench}\", \"{build}\"], flags: { -n: [\"1\", \"2\"], --quiet: true } }
 ",

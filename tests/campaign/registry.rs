@@ -14,7 +14,7 @@ fn both_backends() -> Bench {
         "campaign: c
 devices: { here: { local: {} } }
 models: { m: { path: m.onnx } }
-defaults: { repetitions: 1, timeout: 20s, warmup: 1, prepare: { settle: 0ms } }
+defaults: { retry_contaminated: 0, repetitions: 1, timeout: 20s, warmup: 1, prepare: { settle: 0ms } }
 matrix:
   - { devices: here, backend: builtin, model: m, threads: 1, rounds: 1, iterations: 2, cooldown: 0ms }
   - { devices: here, backend: command, argv: [./bench.sh] }

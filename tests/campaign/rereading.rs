@@ -320,7 +320,7 @@ fn the_engines_output_is_read_again_too() {
         "campaign: c
 devices: { here: { local: {} } }
 models: { m: { path: m.onnx } }
-defaults: { repetitions: 1, warmup: 1, prepare: { settle: 0ms }, cooldown: 0ms }
+defaults: { retry_contaminated: 0, repetitions: 1, warmup: 1, prepare: { settle: 0ms }, cooldown: 0ms }
 matrix: [{ devices: here, backend: builtin, model: m, rounds: 2, iterations: 3 }]
 ",
     );
