@@ -3,7 +3,8 @@
 use crate::lab::{Ran, eventually, for_each_user};
 use crate::rig::{Rig, end};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::process::{Child, Stdio};
 
 const FIVE_HOURS_S: i64 = 5 * 3600;
@@ -21,8 +22,9 @@ impl Off {
     fn set(self, rig: &Rig) {
         let monotonic = 0i64;
         let bytes = [self.realtime, monotonic, self.boottime].map(|seconds| (seconds * 1_000_000_000).to_ne_bytes()).concat();
-        // In place: the agent has it open, and reads all of it at once.
-        fs::write(rig.lab.path("clock"), bytes).unwrap();
+        // In place and never shorter: the agent has it open, and reads all of it at once.
+        let clock = File::options().write(true).create(true).truncate(false).open(rig.lab.path("clock"));
+        clock.unwrap().write_all(&bytes).unwrap();
     }
 }
 
