@@ -43,6 +43,17 @@ pub fn tree(name: &str) -> Tree {
     Tree { name: name.to_owned(), root, hung, _dir: dir }
 }
 
+/// A machine of which these files are all there is, by path and content.
+pub fn of_files<C: AsRef<[u8]>>(files: &[(&str, C)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    dir
+}
+
 impl Drop for Tree {
     fn drop(&mut self) {
         self.hung.iter().for_each(|path| release(path));

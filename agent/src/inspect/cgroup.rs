@@ -153,18 +153,8 @@ fn limit(text: &str) -> Option<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        dir
-    }
+    use crate::trees::of_files as tree;
 
     #[test]
     fn a_container_with_v1_and_a_private_root_finds_its_own_limits() {
@@ -244,7 +234,7 @@ mod tests {
 
     #[test]
     fn no_mount_is_unknown_and_not_unlimited() {
-        let dir = tree(&[]);
+        let dir = tree::<&str>(&[]);
         let limits = limits(dir.path());
         assert_eq!(limits.cgroup, None);
         assert!(limits.unknown.contains_key("memory_bytes") && limits.unknown.contains_key("quota_cpus"));

@@ -63,13 +63,9 @@ mod tests {
     use super::*;
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("{content}\n")).unwrap();
-        }
-        dir
+        // As the kernel ends them.
+        let lines: Vec<(&str, String)> = files.iter().map(|(path, content)| (*path, format!("{content}\n"))).collect();
+        crate::trees::of_files(&lines)
     }
 
     fn recorded(name: &str) -> Clocking {

@@ -151,17 +151,7 @@ pub fn trip_points(prober: &Prober) -> Vec<TripPoint> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use std::fs;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        dir
-    }
+    use crate::trees::of_files as tree;
 
     #[test]
     fn a_drop_in_counts_more_than_the_file_and_the_file_more_than_what_was_built_in() {
