@@ -4,13 +4,15 @@
 //! Whoever makes a metric or an issue names its row; a name without a row does not build. The table of telemetry's columns stands in the
 //! wire, because the agent names its columns by it.
 
+mod codes;
 mod issues;
 mod metrics;
 mod reasons;
 
 pub use crate::store::issue::Severity;
+pub use codes::{Headline, IssueEntry, Stands};
 pub use isotherm_wire::columns::{ColumnEntry, ColumnKind, ColumnName};
 pub use isotherm_wire::unit::Unit;
-pub use issues::{Code, Headline, IssueEntry, Stands};
+pub use issues::Code;
 pub use metrics::{DECLARED, Given, MetricEntry, MetricId};
 pub use reasons::{ReasonEntry, reason};
