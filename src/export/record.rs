@@ -6,8 +6,8 @@ use super::{ExportError, Made, is_superseded, sidecars, variables, walk};
 use crate::backend::output;
 use crate::config::model::AxisValue;
 use crate::digest::sha256_hex;
-use crate::plan::expand;
 use crate::plan::identity::point_identity;
+use crate::plan::names;
 use crate::store::record::{ExportNote, Exported, Identity, PointIds, RawStream, Record, Replaced, Sidecar};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use indexmap::IndexMap;
@@ -146,9 +146,9 @@ pub fn slug(point: &PointIds, secrets: &Secrets) -> String {
         return point.slug.clone();
     }
     // Which axes are swept stands in the plan alone; those that are have their names in it.
-    let is_swept = |name: &String| point.slug.contains(&format!("{}=", expand::in_slug(name.strip_prefix("env.").unwrap_or(name))));
+    let is_swept = |name: &String| point.slug.contains(&format!("{}=", names::in_slug(name.strip_prefix("env.").unwrap_or(name))));
     let swept: Vec<String> = point.axes.keys().filter(|name| is_swept(name)).map(|name| secrets.text(name)).collect();
-    expand::slug(&swept, &axes, &secrets.text(&point.backend))
+    names::slug(&swept, &axes, &secrets.text(&point.backend))
 }
 
 /// The identity without what is private: different ones stay different.

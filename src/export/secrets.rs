@@ -2,7 +2,7 @@
 
 use super::gather::Gathered;
 use super::variables;
-use crate::plan::expand;
+use crate::plan::names;
 use crate::run::assemble::pseudonym;
 use regex::bytes::{Captures, Regex};
 use std::borrow::Cow;
@@ -213,7 +213,7 @@ fn literal(text: &str, replacement: String, what: &'static str, around: Around) 
         Around::Word | Around::Anything => escaped,
     };
     let compiled = |pattern: &str| Regex::new(&format!("(?i){pattern}")).ok();
-    let in_slug = Some(expand::in_slug(text)).filter(|slug| slug.len() >= LONG_NAME && *slug != text.to_lowercase());
+    let in_slug = Some(names::in_slug(text)).filter(|slug| slug.len() >= LONG_NAME && *slug != text.to_lowercase());
     let length = text.len();
     Some(Literal { pattern: compiled(&pattern)?, strict: compiled(&strict)?, replacement, what, length, in_slug })
 }

@@ -2,9 +2,11 @@
 
 use super::contaminated;
 use super::dominance::Dominators;
-use super::expand::{Plan, Point, job_key};
+use super::expand::Plan;
 use super::files;
 use super::identity::{self, DeviceReport, Identified};
+use super::names::job_key;
+use super::point::Point;
 use super::power::Runs;
 use crate::backend::{self, ParseSpec, output};
 use crate::digest;

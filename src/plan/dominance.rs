@@ -1,7 +1,8 @@
 //! Which points a failed one makes needless: after a context of 64k tokens ran out of memory, 128k and 256k would take the device down
 //! for nothing. Pure.
 
-use super::expand::{Plan, Point};
+use super::expand::Plan;
+use super::point::Point;
 use crate::config::model::{AxisValue, Dominance, FatalReason};
 use crate::store::record::Reason;
 use std::collections::HashMap;

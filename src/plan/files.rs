@@ -1,6 +1,6 @@
 //! Which files of a device belong to a point, and what was answered about them.
 
-use super::expand::{Point, Work};
+use super::point::{Point, Work};
 use crate::store::record::{RanFile, RanRole};
 use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole};
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 //! `spec` is known from the campaign file alone, `facts` from the device. Every field of a point is named here, without `..`:
 //! a new one does not build until it has a class.
 
-use super::expand::{CommandWork, Point, PointModel, Work};
 use super::files::{self, Answers, Part};
+use super::point::{CommandWork, Point, PointModel, Work};
 use super::power::Runs;
 use crate::config::model::{AxisValue, Limits, Model, Preparation, Quiet, Settings, Settle};
 use crate::digest::sha256_hex;

@@ -7,8 +7,12 @@ pub mod dominance;
 pub mod expand;
 pub mod files;
 pub mod identity;
+pub mod names;
 pub mod outlook;
+pub mod point;
 pub mod power;
+mod when;
 
 pub use diff::{JobState, PlannedJob};
-pub use expand::{Plan, PlanError, Point, Work};
+pub use expand::{Plan, PlanError};
+pub use point::{Point, Work};

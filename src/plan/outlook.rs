@@ -1,7 +1,8 @@
 //! What a night will be like, from what earlier records say: how long it takes, what its time limits are worth, which difference it can
 //! resolve. Pure.
 
-use super::expand::{Plan, job_key};
+use super::expand::Plan;
+use super::names::job_key;
 use super::{PlannedJob, Point};
 use crate::config::model::Order;
 use crate::stats;

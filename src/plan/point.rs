@@ -1,0 +1,241 @@
+//! One operating point: takes a combination of axis values on a device, gives what is measured there. Must not know which combinations
+//! there are.
+
+use super::expand::PlanError;
+use crate::config::cpu_list;
+use crate::config::model::{
+    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Limits, MetricRule, Model, Settings, Success, Template, TextSource,
+};
+use crate::store::record::PointIds;
+use indexmap::IndexMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// axis → value.
+pub(super) type Combination<'a> = IndexMap<&'a str, &'a AxisValue>;
+
+/// One operating point: what is measured, with every placeholder replaced.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// Index of its block in the campaign.
+    pub block: usize,
+    pub ids: PointIds,
+    /// Names of the axes that are swept, in file order.
+    pub swept: Vec<String>,
+    pub work: Work,
+    pub model: Option<PointModel>,
+    /// Environment that the campaign declares for the workload; `${secret:NAME}` stands for a secret.
+    pub env: IndexMap<String, String>,
+    /// CPUs that the workload may use, ascending; `None` = all that the agent may.
+    pub cpus: Option<Vec<u32>>,
+    /// Directory on the device that relative paths start at.
+    pub base: Arc<str>,
+    pub transport: &'static str,
+    /// The block's, and where it says nothing the device's.
+    pub limits: Limits,
+    pub settings: Arc<Settings>,
+    /// What the campaign declares of the surroundings, its device's and its own.
+    pub conditions: IndexMap<String, String>,
+    /// Index of an earlier point that is the same, and has other kinds of run.
+    pub same_as: Option<usize>,
+}
+
+/// What a backend is asked to do at a point.
+#[derive(Debug, Clone)]
+pub enum Work {
+    Builtin {
+        threads: u32,
+    },
+    Command(Box<CommandWork>),
+    /// Of a backend that this build knows by name: such a campaign is planned, and never run.
+    Later,
+}
+
+#[derive(Debug, Clone)]
+pub struct CommandWork {
+    /// With the options of `flags` at its end.
+    pub argv: Vec<String>,
+    pub inputs: Arc<Vec<String>>,
+    pub metrics: Arc<IndexMap<String, MetricRule>>,
+    pub success: Arc<Success>,
+}
+
+impl CommandWork {
+    /// Files that the program writes and that a rule reads.
+    #[must_use]
+    pub fn collected(&self) -> Vec<String> {
+        let digest = self.success.output_digest.as_ref().map(|DigestRule { from, .. }| from);
+        let sources = self.metrics.values().map(|rule| &rule.from).chain(digest);
+        let mut files: Vec<String> = sources.filter_map(|from| if let TextSource::File(name) = from { Some(name.clone()) } else { None }).collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+}
+
+/// The model of a point, with its path on the point's device.
+#[derive(Debug, Clone)]
+pub struct PointModel {
+    pub declared: Arc<Model>,
+    /// As written; relative to the device's `models_dir`, else to the point's base.
+    pub path: String,
+}
+
+impl Point {
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.ids.backend
+    }
+
+    /// `model=qwen t=4`: the swept axes, for people.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let parts: Vec<String> = self.swept.iter().filter_map(|name| Some(format!("{name}={}", self.ids.axes.get(name)?))).collect();
+        if parts.is_empty() { self.ids.backend.clone() } else { parts.join(" ") }
+    }
+}
+
+/// Makes the points of one block.
+pub(super) struct Maker<'a> {
+    campaign: &'a Campaign,
+    index: usize,
+    block: &'a Block,
+    swept: Vec<String>,
+    base: Arc<str>,
+    settings: Arc<Settings>,
+    models: HashMap<&'a str, Arc<Model>>,
+    pub(super) condition: Option<Arc<str>>,
+    inputs: Arc<Vec<String>>,
+    metrics: Arc<IndexMap<String, MetricRule>>,
+    success: Arc<Success>,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(campaign: &'a Campaign, index: usize) -> Maker<'a> {
+        let block = &campaign.blocks[index];
+        // A constant that an `include` gives another value tells points apart like an axis.
+        let varies = |axis: &&Axis| axis.swept || block.include.iter().any(|fixed| fixed.contains_key(&axis.name));
+        let (inputs, metrics, success) = match &block.backend {
+            Backend::Command(command) => (command.inputs.clone(), command.metrics.clone(), command.success.clone()),
+            Backend::Builtin | Backend::Later(_) => Default::default(),
+        };
+        Maker {
+            campaign,
+            index,
+            block,
+            swept: block.axes().filter(varies).map(|axis| axis.name.clone()).collect(),
+            base: campaign.dir.display().to_string().into(),
+            settings: Arc::new(block.settings.clone()),
+            models: campaign.models.iter().map(|(id, model)| (id.as_str(), Arc::new(model.clone()))).collect(),
+            condition: block.when.as_ref().map(|condition| condition.source.as_str().into()),
+            inputs: Arc::new(inputs),
+            metrics: Arc::new(metrics),
+            success: Arc::new(success),
+        }
+    }
+
+    pub(super) fn point(&self, device_id: &str, axes: &Combination<'_>) -> Result<Point, PlanError> {
+        let device = &self.campaign.devices[device_id];
+        let model = match axes.get("model") {
+            Some(AxisValue::Text(id)) => Some(self.model(id, device)?),
+            _ => None,
+        };
+        let fill = |template: &Template| render(template, device, model.as_ref(), axes);
+        let filled = |text: &str| Template::parse(text).map_or_else(|_| text.to_owned(), |template| fill(&template));
+        let mut env: IndexMap<String, String> = device.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+        let mut flags = Vec::new();
+        let mut kept = IndexMap::with_capacity(axes.len());
+        for (&name, &value) in axes {
+            // A constant variable or option is no part of the sweep; it stands in the environment or in argv.
+            let varies = self.swept.iter().any(|swept| swept == name);
+            if let Some(variable) = name.strip_prefix("env.") {
+                let text = filled(&value.to_string());
+                if varies {
+                    kept.insert(name.to_owned(), AxisValue::Text(text.clone()));
+                }
+                env.insert(variable.to_owned(), text);
+            } else if let Some(flag) = name.strip_prefix("flags.") {
+                let value = match value {
+                    AxisValue::List(texts) => AxisValue::List(texts.iter().map(|text| filled(text)).collect()),
+                    AxisValue::Text(text) => AxisValue::Text(filled(text)),
+                    other => other.clone(),
+                };
+                flags.extend(option(flag, &value));
+                if varies {
+                    kept.insert(name.to_owned(), value);
+                }
+            } else {
+                kept.insert(name.to_owned(), value.clone());
+            }
+        }
+        let work = match &self.block.backend {
+            Backend::Builtin => {
+                let threads = axes.get("threads").and_then(|t| if let AxisValue::Int(n) = t { u32::try_from(*n).ok() } else { None });
+                Work::Builtin { threads: threads.unwrap_or(1) }
+            }
+            Backend::Command(command) => Work::Command(Box::new(CommandWork {
+                argv: command.argv.iter().map(fill).chain(flags).collect(),
+                inputs: Arc::clone(&self.inputs),
+                metrics: Arc::clone(&self.metrics),
+                success: Arc::clone(&self.success),
+            })),
+            Backend::Later(_) => Work::Later,
+        };
+        let cpus = match axes.get("cpus") {
+            Some(AxisValue::Text(list)) if list != "all" => cpu_list(list).ok(),
+            _ => None,
+        };
+        Ok(Point {
+            block: self.index,
+            ids: PointIds { device: device_id.to_owned(), backend: self.block.backend.name().to_owned(), axes: kept, slug: String::new() },
+            swept: self.swept.clone(),
+            work,
+            model,
+            env,
+            cpus,
+            base: Arc::clone(&self.base),
+            transport: device.transport.kind(),
+            limits: self.settings.limits.or(device.limits),
+            settings: Arc::clone(&self.settings),
+            conditions: device.conditions.iter().chain(&self.settings.conditions).map(|(name, value)| (name.clone(), value.clone())).collect(),
+            same_as: None,
+        })
+    }
+
+    fn model(&self, id: &str, device: &Device) -> Result<PointModel, PlanError> {
+        let declared = Arc::clone(&self.models[id]);
+        let path = declared.paths.get(&device.id).or(declared.path.as_ref()).cloned();
+        let path = path.ok_or_else(|| PlanError::NoModelPath { model: declared.id.clone(), device: device.id.clone() })?;
+        let path = match &device.models_dir {
+            Some(dir) if !path.starts_with(['/', '~']) => format!("{}/{path}", dir.trim_end_matches('/')),
+            _ => path,
+        };
+        Ok(PointModel { declared, path })
+    }
+}
+
+/// An option on the command line.
+fn option(flag: &str, value: &AxisValue) -> Vec<String> {
+    match value {
+        AxisValue::Bool(false) => Vec::new(),
+        AxisValue::Bool(true) => vec![flag.to_owned()],
+        AxisValue::List(texts) => texts.iter().flat_map(|text| [flag.to_owned(), text.clone()]).collect(),
+        other => vec![flag.to_owned(), other.to_string()],
+    }
+}
+
+/// Replace placeholders; the configuration has checked that every name is known.
+fn render(template: &Template, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> String {
+    let tool = |tool: &str| device.builds.get(&axes.get("build")?.to_string())?.get(tool).cloned();
+    let value = |name: &str| match (name, model) {
+        ("device.id", _) => Some(device.id.clone()),
+        ("model.id", Some(model)) => Some(model.declared.id.clone()),
+        ("model.path", Some(model)) => Some(model.path.clone()),
+        ("model.quantization", Some(model)) => model.declared.quantization.clone(),
+        _ => match name.strip_prefix("build.") {
+            Some(name) => tool(name),
+            None => axes.get(name).map(ToString::to_string),
+        },
+    };
+    template.fill(value).expect("the configuration has checked every name")
+}
