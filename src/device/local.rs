@@ -1,5 +1,6 @@
 //! The `local` transport: the agent as a process of this machine, detached from our terminal.
 
+use super::link::{Link, Role};
 use super::{Architecture, DeviceError, agent};
 use crate::config::model::Local;
 use crate::digest::sha256_hex;
@@ -7,7 +8,7 @@ use isotherm_wire::companion::{COMPANION_VARIABLE, NVML_VARIABLE};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Variables that the agent needs of our environment; a workload gets none of them from it.
 const PASSED_ON: [&str; 9] = [
@@ -25,23 +26,6 @@ const PASSED_ON: [&str; 9] = [
 /// Variables by which a probe finds what a user has installed.
 const PASSED_TO_PROBE: [&str; 4] = ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT"];
 
-/// Start `agent serve`; it has not answered yet.
-pub fn start(device: &str, local: &Local, nonce: &str) -> Result<Child, DeviceError> {
-    spawn(device, local, |command| {
-        command.args(["serve", "--nonce", nonce]);
-        if let Some(dir) = &local.state_dir {
-            command.args(["--state-dir", dir]);
-        }
-    })
-}
-
-/// Start `agent probe`, beside whatever keeper there is.
-pub fn start_probe(device: &str, local: &Local, nonce: &str) -> Result<Child, DeviceError> {
-    spawn(device, local, |command| {
-        command.args(["probe", "--nonce", nonce]).envs(inherited(&PASSED_TO_PROBE));
-    })
-}
-
 fn inherited(names: &'static [&'static str]) -> impl Iterator<Item = (&'static str, OsString)> {
     names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)))
 }
@@ -55,7 +39,8 @@ fn companion(dir: &Path) -> Option<PathBuf> {
     agent::install(dir, agent::COMPANION, bytes, &sha256_hex(bytes)).ok()
 }
 
-fn spawn(device: &str, local: &Local, role: impl Fn(&mut Command)) -> Result<Child, DeviceError> {
+/// Start the agent in a role.
+pub fn start(device: &str, local: &Local, role: Role, nonce: &str) -> Result<Link, DeviceError> {
     let (Some(bytes), Some(sha256)) = (agent::EMBEDDED, agent::embedded_sha256()) else {
         return Err(DeviceError::NoAgent { device: device.into() });
     };
@@ -73,12 +58,20 @@ fn spawn(device: &str, local: &Local, role: impl Fn(&mut Command)) -> Result<Chi
         if let Some(companion) = companion(&dir) {
             command.env(COMPANION_VARIABLE, companion);
         }
-        role(&mut command);
+        match role {
+            Role::Serve => {
+                command.args(["serve", "--nonce", nonce]);
+                if let Some(dir) = &local.state_dir {
+                    command.args(["--state-dir", dir]);
+                }
+            }
+            Role::Probe => _ = command.args(["probe", "--nonce", nonce]).envs(inherited(&PASSED_TO_PROBE)),
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own: Ctrl-C is for us to handle.
         command.process_group(0);
         match command.spawn() {
-            Ok(child) => return Ok(child),
+            Ok(child) => return Link::of_child(child).map_err(|e| DeviceError::NoAnswer { device: device.into(), reason: e.to_string() }),
             // A file system mounted `noexec` says "permission denied"; what is no program of this machine, "exec format error".
             Err(e) => {
                 let fault = Architecture::of_this_machine().and_then(|here| here.fault_of(bytes));

@@ -5,6 +5,7 @@
 mod agent;
 pub mod agents;
 mod architecture;
+mod link;
 mod local;
 mod probe;
 mod session;
@@ -19,19 +20,16 @@ pub fn has_local_agent() -> bool {
     agent::EMBEDDED.is_some()
 }
 
+use crate::config::model::{Device, Transport};
 use isotherm_wire::session::Failure;
-use std::process::Child;
-use std::time::{Duration, Instant};
+use link::{Link, Role};
 use thiserror::Error;
 
-/// Wait for a process to end, so long at the most: has it?
-fn has_ended(child: &mut Child, limit: Duration) -> bool {
-    let until = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-            ended => return matches!(ended, Ok(Some(_))),
-        }
+/// Start an agent on the device.
+fn start(device: &Device, role: Role, nonce: &str) -> Result<Link, DeviceError> {
+    match &device.transport {
+        Transport::Local(local) => local::start(&device.id, local, role, nonce),
+        Transport::Later(kind) => Err(DeviceError::Later { device: device.id.clone(), kind }),
     }
 }
 

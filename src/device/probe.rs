@@ -1,11 +1,12 @@
 //! Asking a device what it can measure: an agent of its own for one question and one answer, beside whatever keeper there is.
 
-use super::{DeviceError, local, session};
-use crate::config::model::{Device, Transport};
+use super::link::{End, Link, Role};
+use super::{DeviceError, session};
+use crate::config::model::Device;
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::probe::{ProbeAnswer, ProbeRequest, Probed};
+use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -27,18 +28,14 @@ const LONGEST_WORDS: u64 = 4096;
 /// See [`DeviceError`]; a device that a campaign holds is `Refused` with the holder unless the request says `force`.
 pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceError> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let mut child = match &device.transport {
-        Transport::Local(config) => local::start_probe(&device.id, config, &nonce)?,
-        Transport::Later(kind) => return Err(DeviceError::Later { device: device.id.clone(), kind }),
-    };
+    let Link { stdin, stdout, stderr, mut end } = super::start(device, Role::Probe, &nonce)?;
     let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(request.models.len()).unwrap_or(u32::MAX);
     let timeout = timeout + request.needs.as_ref().map_or(Duration::ZERO, |_| NEEDS_TIMEOUT);
-    let answer = ask(&mut child, request, nonce, timeout);
+    let answer = ask(stdin, stdout, request, nonce, timeout);
     if answer.is_err() {
-        // By its handle; what it had started dies with it.
-        let _ = child.kill();
+        end.now();
     }
-    let words = words(&mut child);
+    let words = words(stderr, &mut *end);
     match answer {
         Ok(ProbeAnswer::Probed(probed)) => Ok(*probed),
         Ok(ProbeAnswer::Refused(failure)) => Err(DeviceError::Refused { device: device.id.clone(), failure: Box::new(failure) }),
@@ -49,12 +46,9 @@ pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceEr
     }
 }
 
-fn ask(child: &mut Child, request: &ProbeRequest, nonce: String, timeout: Duration) -> io::Result<ProbeAnswer> {
-    let gone = || io::Error::other("its streams are not there");
-    let (mut stdin, stdout) = (child.stdin.take().ok_or_else(gone)?, child.stdout.take().ok_or_else(gone)?);
+fn ask(mut stdin: File, mut stdout: BufReader<File>, request: &ProbeRequest, nonce: String, timeout: Duration) -> io::Result<ProbeAnswer> {
     let (answer, answered) = channel();
     thread::Builder::new().name("probe-reader".into()).spawn(move || {
-        let mut stdout = BufReader::new(stdout);
         let read = session::greeting(&mut stdout, &nonce).and_then(|()| {
             let frame = read_frame(&mut stdout)?.ok_or_else(|| io::Error::other("it ended without an answer"))?;
             frame.message::<ProbeAnswer>()
@@ -70,13 +64,13 @@ fn ask(child: &mut Child, request: &ProbeRequest, nonce: String, timeout: Durati
 }
 
 /// What an agent that has ended said; nothing of one that lives on.
-fn words(child: &mut Child) -> String {
-    let ended = super::has_ended(child, END_TIMEOUT);
+fn words(stderr: File, end: &mut dyn End) -> String {
     let mut text = Vec::new();
-    if let (Some(stderr), true) = (child.stderr.take(), ended) {
+    if end.within(END_TIMEOUT) {
         let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);
     }
-    String::from_utf8_lossy(&text).trim().to_owned()
+    let text = [String::from_utf8_lossy(&text).trim().to_owned(), end.words()];
+    text.iter().filter(|text| !text.is_empty()).map(String::as_str).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -89,9 +83,10 @@ mod tests {
     fn the_last_words_of_an_agent_are_heard_however_late_it_is_gone() {
         // Its stdout is closed before it has said anything, let alone ended.
         let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
-        let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let Link { stdin, stdout, stderr, mut end } = Link::of_child(child).unwrap();
         let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), needs: None };
-        ask(&mut child, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
-        assert_eq!(words(&mut child), "no room for it");
+        ask(stdin, stdout, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
+        assert_eq!(words(stderr, &mut *end), "no room for it");
     }
 }

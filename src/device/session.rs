@@ -1,14 +1,15 @@
 //! A session with a device's keeper: requests and their replies, events, sealed results by offset.
 
-use super::{DeviceError, local};
-use crate::config::model::{Device, Transport};
+use super::DeviceError;
+use super::link::{End, Link, Role};
+use crate::config::model::Device;
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
 use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use isotherm_wire::{GREETING_WORD, protocol_version};
-use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Child, ChildStdin};
+use std::fs::File;
+use std::io::{self, BufRead, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,8 +57,8 @@ enum Answer {
 /// One connection. Dropping it leaves the keeper, and a run, as they are.
 pub struct Session {
     device: String,
-    child: Child,
-    stdin: ChildStdin,
+    stdin: File,
+    end: Box<dyn End>,
     answers: Receiver<Answer>,
     stderr: Arc<Mutex<Vec<u8>>>,
     next_id: u64,
@@ -80,14 +81,8 @@ impl Session {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let mut child = match &device.transport {
-            Transport::Local(config) => local::start(&device.id, config, &nonce)?,
-            Transport::Later(kind) => return Err(DeviceError::Later { device: device.id.clone(), kind }),
-        };
+        let Link { stdin, mut stdout, stderr: mut errors, end } = super::start(device, Role::Serve, &nonce)?;
         let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
-        let (Some(stdin), Some(stdout), Some(mut errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
-            return Err(no_answer("its streams are not there".into()));
-        };
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&stderr);
         let spawned = thread::Builder::new().name("agent-stderr".into()).spawn(move || {
@@ -104,7 +99,6 @@ impl Session {
         let (greet, greeted) = channel();
         let happenings = happenings.clone();
         let spawned = thread::Builder::new().name("agent-reader".into()).spawn(move || {
-            let mut stdout = BufReader::new(stdout);
             let greeting = greeting(&mut stdout, &nonce);
             let alive = greeting.is_ok();
             let _ = greet.send(greeting);
@@ -117,7 +111,7 @@ impl Session {
         let welcome = Err(Failure::Other { message: "it was not greeted yet".into() });
         let given_back = GivenBack::default();
         let mut session =
-            Session { device: device.id.clone(), child, stdin, answers, stderr, next_id: 0, serial, opened: Instant::now(), welcome, given_back };
+            Session { device: device.id.clone(), stdin, end, answers, stderr, next_id: 0, serial, opened: Instant::now(), welcome, given_back };
         match greeted.recv_timeout(ANSWER_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
@@ -151,8 +145,8 @@ impl Session {
 
     fn with_stderr(&self, reason: &str) -> String {
         let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&stderr).trim().to_owned();
-        if text.is_empty() { reason.to_owned() } else { format!("{reason}; it said: {text}") }
+        let said = [String::from_utf8_lossy(&stderr).trim().to_owned(), self.end.words()];
+        said.iter().filter(|text| !text.is_empty()).fold(reason.to_owned(), |reason, text| format!("{reason}; it said: {text}"))
     }
 
     fn lost(&self, reason: &str) -> DeviceError {
@@ -274,8 +268,8 @@ impl Session {
     pub fn detach(mut self) {
         drop(self.stdin);
         // It ends with its input; one that doesn't is not waited for all night.
-        if !super::has_ended(&mut self.child, LEAVE_TIMEOUT) {
-            let _ = self.child.kill().and_then(|()| self.child.wait());
+        if !self.end.within(LEAVE_TIMEOUT) {
+            self.end.now();
         }
     }
 }
