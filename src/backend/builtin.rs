@@ -12,17 +12,18 @@ use std::time::Duration;
 /// Seed of the generated inputs.
 pub const SEED: u64 = 1;
 
-/// A power run aims at so many samples …
+/// A power run aims at so many samples, …
 const SAMPLES: f64 = 100.0;
+/// … at twice as many values of its instrument as a monitor has to have in a window, …
+const VALUES: u32 = 20;
 /// … and lasts at least so long: what a counter that is read at both ends of it misses there is a small part then.
 const LEAST_WINDOW: Duration = Duration::from_secs(5);
-/// Samples are never so rare that a run has to last longer, s.
-const LONGEST_WINDOW: f64 = 3600.0;
 /// Inferences of a warm-up that tell how long one takes.
 const LEAST_WARMUP: u32 = 3;
 
 /// A timing run has its rounds and pauses. A power run has one round without a pause, so that what is measured is a machine at work.
-pub(super) fn task(threads: u32, settings: &Settings, kind: Kind, model: &str) -> Task {
+/// `period`: of the instrument of record.
+pub(super) fn task(threads: u32, settings: &Settings, kind: Kind, model: &str, period: Duration) -> Task {
     let timing = InferTask {
         model: model.to_owned(),
         threads,
@@ -35,14 +36,16 @@ pub(super) fn task(threads: u32, settings: &Settings, kind: Kind, model: &str) -
     };
     Task::Infer(match kind {
         Kind::Timing => timing,
-        Kind::Power => InferTask { rounds: 1, iterations: most(settings), window: window(settings), warmup: warmup(settings, kind), ..timing },
+        Kind::Power => {
+            InferTask { rounds: 1, iterations: most(settings), window: window(settings, period), warmup: warmup(settings, kind), ..timing }
+        }
     })
 }
 
 /// What of the campaign's request is this backend's own.
-pub(super) fn requested(threads: u32, settings: &Settings, kind: Kind) -> Vec<(&'static str, Value)> {
+pub(super) fn requested(threads: u32, settings: &Settings, kind: Kind, period: Duration) -> Vec<(&'static str, Value)> {
     let mut requested = vec![("warmup", warmup(settings, kind).into()), ("threads", threads.into())];
-    match (kind, window(settings)) {
+    match (kind, window(settings, period)) {
         (Kind::Timing, _) => requested.extend([
             ("rounds", settings.rounds.into()),
             ("iterations", settings.iterations.into()),
@@ -56,8 +59,12 @@ pub(super) fn requested(threads: u32, settings: &Settings, kind: Kind) -> Vec<(&
     requested
 }
 
-fn window(settings: &Settings) -> Option<Window> {
-    let sampled = || Duration::from_secs_f64((SAMPLES / settings.sample_hz).min(LONGEST_WINDOW)).max(LEAST_WINDOW);
+fn window(settings: &Settings, period: Duration) -> Option<Window> {
+    let sampled = || {
+        let samples = Duration::try_from_secs_f64(SAMPLES / settings.sample_hz).unwrap_or(Duration::MAX);
+        // The run's time is for loading and warm-up as well.
+        samples.max(period.saturating_mul(VALUES)).max(LEAST_WINDOW).min(settings.timeout / 2)
+    };
     let Asked { fills, target, min, max: _ } = settings.window;
     fills.then(|| Window { target_ms: target.unwrap_or_else(sampled).as_millis() as u64, least: min })
 }

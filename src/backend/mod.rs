@@ -17,6 +17,7 @@ use crate::store::record::{Issue, Iterations, Kind, Metric, OutputDigest, Reason
 use indexmap::IndexMap;
 use isotherm_wire::task::{Task, TensorFact};
 use serde_json::Value;
+use std::time::Duration;
 
 impl ParseSpec {
     /// sha256 (hex) over its canonical JSON: rules with the same digest read the same.
@@ -64,11 +65,11 @@ pub struct Reading {
     pub output_digest: Option<OutputDigest>,
 }
 
-/// The task of a run. `model_path`: as found on the device, else as written.
+/// The task of a run. `model_path`: as found on the device, else as written; `period`: see [`crate::plan::power::period`].
 #[must_use]
-pub fn task(point: &Point, kind: Kind, model_path: Option<&str>) -> Task {
+pub fn task(point: &Point, kind: Kind, model_path: Option<&str>, period: Duration) -> Task {
     match &point.work {
-        Work::Builtin { threads } => builtin::task(*threads, &point.settings, kind, model_path.unwrap_or_default()),
+        Work::Builtin { threads } => builtin::task(*threads, &point.settings, kind, model_path.unwrap_or_default(), period),
         Work::Command(work) => command::task(work, &point.settings),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
@@ -84,12 +85,12 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
     }
 }
 
-/// What the campaign asked of a run, as it stands in the record.
+/// What the campaign asked of a run, as it stands in the record; `period` as in [`task`].
 #[must_use]
-pub fn requested(point: &Point, kind: Kind) -> IndexMap<String, Value> {
+pub fn requested(point: &Point, kind: Kind, period: Duration) -> IndexMap<String, Value> {
     let settings = &point.settings;
     let own = match &point.work {
-        Work::Builtin { threads } => builtin::requested(*threads, settings, kind),
+        Work::Builtin { threads } => builtin::requested(*threads, settings, kind, period),
         Work::Command(_) | Work::Later => vec![("warmup", settings.warmup.into())],
     };
     let mut requested: IndexMap<String, Value> = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

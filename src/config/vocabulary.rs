@@ -393,7 +393,7 @@ pub static WINDOW: Level = level(
     "window.",
     &[
         key("mode", Shape::Choice(&WINDOW_MODES), "How many inferences a power run has").default("auto"),
-        key("target", Shape::Duration, "Length aimed at").default("100 samples, at least 5s"),
+        key("target", Shape::Duration, "Length aimed at").default("100 samples, 20 values of a slow instrument, at least 5s"),
         key("min", Shape::Whole(1, MOST_IN_WINDOW as i64), "Fewest inferences").default("1"),
         key("max", Shape::Whole(1, MOST_IN_WINDOW as i64), "Most inferences: the time of each is kept").default("100000"),
     ],

@@ -7,6 +7,7 @@ use crate::store::energy::{Measures, Rung};
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::Capability;
 use isotherm_wire::telemetry::{Column, Series};
+use std::time::Duration;
 
 /// One or more channels that are one instrument.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,6 +129,25 @@ fn whole(instrument: Instrument<'_>) -> Vec<Instrument<'_>> {
     let Instrument { rung, which, channels, .. } = instrument;
     let measures = |channel: &Channel<'_>| if INPUTS.contains(&channel.label()) { Measures::Gpu } else { Measures::Rail };
     channels.into_iter().map(|channel| Instrument { rung, measures: measures(&channel), which, channels: vec![channel] }).collect()
+}
+
+/// How long the slowest channel of what would be of record rests ([`Capability::rests_ms`]), of instruments as a probe found them; zero where
+/// nothing is.
+pub fn period(capabilities: &[Capability], backend: &str) -> Duration {
+    let column = |one: &Capability| {
+        let column = match one.unit.as_deref()? {
+            "uj" | "mj" => ColumnName::Energy,
+            "uw" | "mw" => ColumnName::Power,
+            _ => return None,
+        };
+        let (metric, unit) = (column.entry().name.into(), column.entry().unit.symbol().into());
+        Some(Column { metric, unit, subject: Some(one.name.clone()), source: one.source.clone(), values: Vec::new() })
+    };
+    let columns = capabilities.iter().filter(|one| one.measures_energy()).filter_map(column).collect();
+    let series = Series { monotonic_ns: Vec::new(), columns };
+    let instruments = instruments(&series, capabilities);
+    let slowest_ms = |at: usize| instruments[at].channels.iter().filter_map(|channel| channel.known).map(Capability::rests_ms).fold(0.0, f64::max);
+    Duration::try_from_secs_f64(of_record(&instruments, backend, &[]).map_or(0.0, slowest_ms) / 1e3).unwrap_or(Duration::MAX)
 }
 
 /// Rung and subject matter of a column; `None` for what is no instrument: a battery's meter tells what flows through the battery, which on
@@ -271,6 +291,28 @@ pub mod tests {
         let instruments = instruments(&series, &facts);
         let like: Vec<bool> = instruments.iter().map(|other| instruments[0].is_like(other)).collect();
         assert_eq!(like, [true, false, false, true, true], "the same GPU by three ways");
+    }
+
+    #[test]
+    fn what_would_be_of_record_is_as_slow_as_its_slowest_channel_is_known_to_be() {
+        let one = |name: &str, unit: &str, source: &str, cost_ns, facts: &[(&str, &str)]| {
+            let mut one = Capability { name: name.into(), unit: Some(unit.into()), ..known(source, facts) };
+            let Found::Present(present) = &mut one.found else { panic!("it is there") };
+            present.cost_ns = cost_ns;
+            one
+        };
+        let (cheap, ms) = (Some(2000), |capabilities: &[Capability]| period(capabilities, "builtin").as_millis());
+        let board = |cost_ns, facts: &[(&str, &str)]| one("ina226 VDD_IN", "uw", "/sys/class/hwmon/hwmon3/power1_input", cost_ns, facts);
+        let driver = ("driver", "ina226");
+        assert_eq!((ms(&[]), ms(&[board(cheap, &[driver])])), (0, 0));
+        assert_eq!(ms(&[board(cheap, &[driver, ("period_ms", "250")])]), 250);
+        assert_eq!(ms(&[board(Some(6_000_000), &[driver, ("period_ms", "250")])]), 1000, "it is read once a second");
+        assert_eq!(ms(&[board(None, &[driver])]), 1000, "one read may take any time");
+        let rail = |name: &str, period| one(name, "uw", "vcgencmd pmic_read_adc", Some(500_000), period);
+        assert_eq!(ms(&[rail("VDD_CORE", &[("period_ms", "1000")]), rail("3V3", &[])]), 1000);
+        // A counter beside a slow monitor is of record, and knows what it did meanwhile.
+        assert_eq!(ms(&[board(None, &[driver]), one("RAPL package-0", "uj", RAPL, Some(6_000_000), &[])]), 0);
+        assert_eq!(ms(&[one("GPU-0", "mw", "nvidia-smi:power.draw", None, &[])]), 0, "of no record here");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod net;
 mod trace;
 
 pub use figure::Timed;
+pub use ladder::period;
 
 use crate::registry::{Code, MetricId};
 use crate::store::energy::{CheckName, CheckOutcome, CrossCheck, EnergyFigure, Scope};

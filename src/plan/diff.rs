@@ -7,7 +7,7 @@ use super::files;
 use super::identity::{self, DeviceReport, Identified};
 use super::names::job_key;
 use super::point::Point;
-use super::power::Runs;
+use super::power::{self, Runs};
 use crate::backend::{self, ParseSpec, output};
 use crate::digest;
 use crate::schedule::{self, Slot};
@@ -295,7 +295,7 @@ type Rules = OnceCell<(ParseSpec, String)>;
 fn answer<'a>(known: Known<'_>, point: &Point, rules: &Rules, candidates: &[&'a Entry]) -> Found<'a> {
     let mut found = Found::Nothing;
     for &entry in candidates {
-        let change = library_change(known, point, entry).or_else(|| window_change(point, entry));
+        let change = library_change(known, point, entry).or_else(|| window_change(known, point, entry));
         let this = change.unwrap_or_else(|| by_rules(known, point, rules, entry));
         found = match (found, this) {
             (Found::Answer(old), Found::Answer(new)) => Found::Answer(if old.answers() { old } else { new }),
@@ -342,13 +342,20 @@ fn library_change(known: Known<'_>, point: &Point, entry: &Entry) -> Option<Foun
 }
 
 /// `None` = it is no power run, or one of as long a window as is wanted.
-fn window_change(point: &Point, entry: &Entry) -> Option<Found<'static>> {
+fn window_change(known: Known<'_>, point: &Point, entry: &Entry) -> Option<Found<'static>> {
+    let period = power::period(&point.ids.backend, known.reports.get(&point.ids.device));
     let wanted = match entry.kind {
-        Kind::Power => backend::requested(point, Kind::Power).swap_remove(backend::WINDOW),
+        Kind::Power => backend::requested(point, Kind::Power, period).swap_remove(backend::WINDOW),
         Kind::Timing => return None,
     };
+    // One that the campaign leaves open hangs on the instruments that answer at the time: it may have been longer.
+    let suffices = |had: &Value, wanted: &Value| {
+        let same = ["min", "max"].iter().all(|bound| had[bound] == wanted[bound]);
+        same && point.settings.window.target.is_none() && had["target_ms"].as_u64() >= wanted["target_ms"].as_u64()
+    };
+    let is_answer = entry.window == wanted || entry.window.as_ref().zip(wanted.as_ref()).is_some_and(|(had, wanted)| suffices(had, wanted));
     let told = |window: &Option<Value>| window.as_ref().map_or("fixed".to_owned(), Value::to_string);
-    (entry.window != wanted).then(|| Found::Changed(format!("window changed ({} → {})", told(&entry.window), told(&wanted))))
+    (!is_answer).then(|| Found::Changed(format!("window changed ({} → {})", told(&entry.window), told(&wanted))))
 }
 
 fn what_changed(known: Known<'_>, index: usize, entry: &Entry) -> String {

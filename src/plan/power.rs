@@ -5,8 +5,10 @@
 
 use super::identity::DeviceReport;
 use crate::config::model::Power;
+use crate::energy;
 use crate::store::record::Kind;
 use isotherm_wire::probe::{Capability, Cause, Found};
+use std::time::Duration;
 
 /// Instruments that take less than this to read, all together, are read in timing runs, ns: a hundredth of the time between two samples
 /// at 10 Hz.
@@ -78,6 +80,12 @@ pub fn possible(power: Power) -> &'static [Kind] {
         Power::Auto | Power::Split => Runs::Split.kinds(),
         Power::Only => Runs::Only.kinds(),
     }
+}
+
+/// How long the device's instrument of record goes without a new value with this backend; zero where nothing is known of that.
+#[must_use]
+pub fn period(backend: &str, report: Option<&DeviceReport>) -> Duration {
+    report.and_then(|report| report.instruments.as_ref()).map_or(Duration::ZERO, |instruments| energy::period(instruments, backend))
 }
 
 /// What a device can't do of what a campaign asks for, in words; `None` = it can, or was never asked.

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::config::model::Device;
 use crate::device::{DeviceError, Session};
 use crate::plan::identity::{DeviceReport, REPORT_VERSION, point_identity};
-use crate::plan::power::{self, Runs};
+use crate::plan::power;
 use crate::plan::{JobState, PlannedJob, contaminated, diff, files};
 use crate::registry::{Code, MetricId};
 use crate::store::Broken;
@@ -375,12 +375,11 @@ impl DeviceNight<'_, '_> {
     fn run(&mut self, job: &PlannedJob) -> Result<(), Stop> {
         let point = &self.night.plan.points[job.slot.point];
         let Some(report) = self.night.reports.get(&self.device.id) else { return Ok(()) };
-        let runs = Runs::of(point.settings.power, Some(report));
-        let Some(mut manifest) = manifest::manifest(&self.night.constants, job, point, &report.files, runs) else { return Ok(()) };
+        let Some(mut manifest) = manifest::manifest(&self.night.constants, job, point, report) else { return Ok(()) };
         if let Some((by, reason)) = self.night.dominated(job.slot) {
             return self.skip(manifest, &by, reason);
         }
-        let spec = manifest::spec(point, &manifest, &report.files, &self.night.campaign.secrets, self.night.options.force);
+        let spec = manifest::spec(point, &manifest, report, &self.night.campaign.secrets, self.night.options.force);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
         let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };

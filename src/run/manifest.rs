@@ -3,8 +3,9 @@
 use crate::backend::{self, ParseSpec};
 use crate::config::model::{Frequency, Limits, OnSensorLoss, OnTimeout, Preparation, Quiet, Secret, Settle, When};
 use crate::config::safe_name;
-use crate::plan::files::{self, Answers};
-use crate::plan::power::Runs;
+use crate::plan::files;
+use crate::plan::identity::DeviceReport;
+use crate::plan::power::{self, Runs};
 use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile, SleepInhibited};
 use indexmap::IndexMap;
@@ -98,8 +99,8 @@ pub struct Night {
 
 /// The manifest of a job's next run; `None` for a job whose identity isn't known.
 #[must_use]
-pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answers, runs: Runs) -> Option<Manifest> {
-    let found = files::model(point, answers);
+pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceReport) -> Option<Manifest> {
+    let found = files::model(point, &report.files);
     let model = point.model.as_ref().map(|model| {
         let fact = found.as_ref().and_then(|f| f.as_ref().ok());
         ModelBlock {
@@ -128,13 +129,13 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
         pass: job.slot.pass,
         position: job.position,
         parse: backend::parse_spec(point),
-        requested: backend::requested(point, job.slot.kind),
+        requested: backend::requested(point, job.slot.kind, power::period(&point.ids.backend, Some(report))),
         model,
-        files: files::ran(point, answers),
+        files: files::ran(point, &report.files),
         settle_ms: point.settings.settle.shortest().as_millis() as u64,
         settle: rule(point.settings.settle),
         base: point.base.to_string(),
-        instruments: runs.read_instruments(job.slot.kind),
+        instruments: Runs::of(point.settings.power, Some(report)).read_instruments(job.slot.kind),
         conditions: point.conditions.clone(),
         sleep_inhibited: night.sleep_inhibited.clone().filter(|_| point.transport == "local"),
     })
@@ -142,18 +143,18 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, answers: &Answer
 
 /// What the agent is to execute. `force`: whatever memory there is.
 #[must_use]
-pub fn spec(point: &Point, manifest: &Manifest, answers: &Answers, secrets: &IndexMap<String, Secret>, force: bool) -> RunSpec {
+pub fn spec(point: &Point, manifest: &Manifest, report: &DeviceReport, secrets: &IndexMap<String, Secret>, force: bool) -> RunSpec {
     // The engine gets the model's path as found; a command gets its argv as written and starts in the base directory.
     let as_written = point.model.as_ref().map(|m| if m.path.starts_with(['/', '~']) { m.path.clone() } else { format!("{}/{}", point.base, m.path) });
     let model_path = manifest.model.as_ref().filter(|m| m.sha256.is_some()).map(|m| m.path.clone()).or(as_written);
-    let model = files::model(point, answers).and_then(Result::ok);
+    let model = files::model(point, &report.files).and_then(Result::ok);
     let of_run = manifest.files.iter().map(|f| &f.file).chain(&model);
     let mut watched: Vec<WatchedFile> =
         of_run.map(|f| WatchedFile { path: f.path.clone(), bytes: f.bytes, mtime_ns: f.mtime_ns, inode: f.inode }).collect();
     watched.sort_by(|a, b| a.path.cmp(&b.path));
     watched.dedup();
     RunSpec {
-        task: backend::task(point, manifest.kind, model_path.as_deref()),
+        task: backend::task(point, manifest.kind, model_path.as_deref(), power::period(&point.ids.backend, Some(report))),
         prepare: steps(&point.settings.prepare),
         model: manifest.model.as_ref().map(|model| model.sha256.clone().unwrap_or_else(|| model.path.clone())),
         settle_ms: manifest.settle_ms,

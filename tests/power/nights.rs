@@ -256,6 +256,24 @@ fn a_power_run_has_as_many_inferences_as_fill_its_window() {
 }
 
 #[test]
+fn a_power_run_is_long_enough_for_an_instrument_that_is_slow_and_is_not_made_again_for_a_faster_one() {
+    // As long as seven inferences are, whatever the window.
+    let Some(board) = inference("min: 7, max: 7") else { return };
+    let every_ms = |period: &str| _ = board.set("class/hwmon/hwmon0/update_interval", period);
+    let targets = || windows(&board).iter().map(|(_, requested)| requested["window"]["target_ms"].clone()).collect::<Vec<_>>();
+    every_ms("1000");
+    board.run(&["run", "c.yaml"]);
+    assert_eq!(targets(), [20_000, 20_000], "2 s of samples, 5 s at least");
+    every_ms("3000");
+    let ran = board.run(&["run", "c.yaml"]);
+    assert!(ran.stderr().contains("2 jobs: window changed ({\"target_ms\":20000"), "{}", ran.stderr());
+    assert_eq!((targets(), started(&board.lab).len()), (vec![30_000.into(), 30_000.into()], 6), "half of the time that a run has");
+    every_ms("100");
+    let planned = board.run(&["plan", "c.yaml", "--refresh"]).expect(0).stdout();
+    assert!(!planned.contains("window changed"), "{planned}");
+}
+
+#[test]
 fn energy_per_inference_is_joined_from_both_runs_of_each_repetition_or_says_why_not() {
     let Some(board) = inference("target: 1500ms") else { return };
     board.lab.write("c.yaml", board.lab.read("c.yaml").replace("rounds: 2, iterations: 3", "rounds: 3, iterations: 200"));

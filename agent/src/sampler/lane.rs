@@ -4,6 +4,7 @@
 
 use super::sensors::Sensor;
 use crate::sys;
+use isotherm_wire::telemetry::{COSTLY_EVERY_NS, COSTLY_NS};
 use std::fs::File;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,10 +18,6 @@ const GIVE_UP_NS: u64 = 250_000_000;
 const MOST_HANGS: u32 = 3;
 /// Looking around may take this many times as long as a sensor: it may start a process, and has limits of its own.
 const LOOK_TIMES: u64 = 15;
-/// A sensor whose read takes longer than this …
-const COSTLY_NS: u64 = 5_000_000;
-/// … is read this often only, ns.
-const COSTLY_EVERY_NS: u64 = 1_000_000_000;
 /// Who gives up later than this is slow as a rule, ns.
 const PROMPT_NS: u64 = 1_000_000_000;
 /// A sensor's text is a number.

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What takes longer than this to read, ns, …
+pub const COSTLY_NS: u64 = 5_000_000;
+/// … is sampled only this often, ns.
+pub const COSTLY_EVERY_NS: u64 = 1_000_000_000;
+
 /// One value read once. Unit is the suffix of `metric` and stands in `unit` too (`bytes`, `us`, `s`, `count`, `1`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
