@@ -2,6 +2,8 @@
 //! namespace of the controller and what it starts.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/held.rs"]
+mod held;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;

@@ -3,6 +3,8 @@
 //! the real ones.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/held.rs"]
+mod held;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "support/held.rs"]
+mod held;
+#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;
 

@@ -6,6 +6,9 @@
 #[path = "device/board.rs"]
 mod board;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "support/held.rs"]
+mod held;
+#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;
 

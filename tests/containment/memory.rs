@@ -3,33 +3,26 @@
 //! The kernel's count of stalls is laid over by a file of the lab, in a mount namespace of the controller and what it starts; minutes
 //! pass by the clock parameter.
 
-use crate::lab::{Ran, User, eventually, for_each_user, is_root};
+use crate::lab::{Clocks, Ran, User, eventually, for_each_user, is_root, spawn};
 use crate::ward::{Ward, text};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::process::{Child, Command, Stdio};
 
 /// Works for ever, and says so all the time, so that its keeper looks up.
 const RESTLESS: &str = "echo > started\nwhile :; do echo .; sleep 0.01; done";
 
-fn write_in_place(ward: &Ward, name: &str, content: &[u8]) {
-    File::options().write(true).create(true).truncate(false).open(ward.lab.path(name)).unwrap().write_all(content).unwrap();
-}
-
 /// Tasks have stood still for memory for so long since boot, and so much time has passed for the device.
 fn at(ward: &Ward, seconds: i64, stalled_s: u64) {
     let line = |which: &str| format!("{which} avg10=0.00 avg60=0.00 avg300=0.00 total={:020}\n", stalled_s * 1_000_000);
-    write_in_place(ward, "pressure", (line("some") + &line("full")).as_bytes());
-    let clocks = [0, seconds, seconds].map(|s: i64| (s * 1_000_000_000).to_ne_bytes()).concat();
-    write_in_place(ward, "clock", &clocks);
+    ward.lab.write_in_place("pressure", line("some") + &line("full"));
+    ward.lab.set_clocks(Clocks::passed(seconds));
 }
 
 fn start(ward: &Ward) -> Child {
     let script = "mount --bind pressure /proc/pressure/memory && exec \"$@\"";
     let mut command = ward.lab.isotherm_inside(&["unshare", "--mount", "sh", "-c", script, "sh"], &["run", "c.yaml"]);
-    command.env("ISOTHERM_CLOCK", ward.lab.path("clock"));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    spawn(command.envs([ward.lab.clock()]))
 }
 
 /// A ward whose workload is running, with its controller; minutes are long.

@@ -1,6 +1,7 @@
 //! What a record says of temperatures, clocks, throttling and power, and of sensors that fail.
 
-use crate::board::{Board, reading};
+use crate::board::Board;
+use crate::held::{has_started, reading};
 use crate::lab::{User, eventually, for_each_user};
 use serde_json::Value;
 use std::fs;
@@ -19,12 +20,11 @@ fn a_record_tells_how_a_board_was_before_during_and_after_its_run() {
         let energy = "class/powercap/intel-rapl:0/energy_uj";
         board.set(energy, "250000000");
         let controller = board.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
+        has_started(&board.lab);
         board.zone(0, "cpu-thermal", 81_500);
         board.set(clock, "600000");
         board.set(energy, "260000000");
-        board.lab.write("end", "");
-        let ran = crate::lab::Ran(controller.wait_with_output().unwrap()).expect(0);
+        let ran = board.end(controller).expect(0);
         let record = board.record();
         let context = &record["context"];
         assert_eq!(reading(&context["before"], "temperature_c", "cpu-thermal")["value"], 48.312, "{}", ran.stderr());
@@ -72,9 +72,8 @@ fn a_run_is_sampled_sensor_by_sensor() {
         board.zone(0, "cpu-thermal", 40_000);
         board.zone(1, "soc, \"left\"", 41_000);
         let controller = board.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
-        board.lab.write("end", "");
-        crate::lab::Ran(controller.wait_with_output().unwrap()).expect(0);
+        has_started(&board.lab);
+        board.end(controller).expect(0);
         let columns = board.record()["samples"]["inline"]["columns"].as_array().unwrap().clone();
         let of = |subject: &str| columns.iter().find(|c| c["metric"] == "temperature_c" && c["subject"] == subject).unwrap();
         assert!(of("cpu-thermal")["values"].as_array().unwrap().iter().all(|value| *value == 40.0), "{columns:?}");

@@ -1,7 +1,8 @@
 //! One run beside counters that the test drives: what its record says it took.
 
-use crate::board::{Board, reading};
-use crate::lab::{Ran, User, eventually, for_each_user};
+use crate::board::Board;
+use crate::held::{has_started, reading};
+use crate::lab::{Ran, User, for_each_user};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,10 +40,9 @@ fn run(board: &Board, meanwhile: impl FnOnce()) -> Value {
 
 fn ended(board: &Board, meanwhile: impl FnOnce()) -> Ran {
     let controller = board.start(&["run", "c.yaml"]);
-    eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
+    has_started(&board.lab);
     meanwhile();
-    board.lab.write("end", "");
-    Ran(controller.wait_with_output().unwrap())
+    board.end(controller)
 }
 
 #[track_caller]

@@ -1,6 +1,7 @@
 //! A Raspberry Pi 5 whose power controller is asked through a stand-in for its firmware's tool.
 
 use crate::board::Board;
+use crate::held::has_started;
 use crate::lab::{Ran, User, eventually};
 use serde_json::Value;
 
@@ -63,7 +64,7 @@ fn a_tool_that_hangs_is_given_up_and_ended_and_nothing_waits_for_it() {
     let Some(board) = pi("only", "while [ ! -e end ]; do sleep 0.01; done") else { return };
     let mut command = run(&board);
     let controller = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
+    has_started(&board.lab);
     let asked = || board.lab.read("calls").lines().count();
     let before = asked();
     board.lab.write("hang", "");

@@ -1,14 +1,12 @@
 //! A lab with a stand-in of NVIDIA's library.
 
-use crate::lab::{Lab, Ran, User, eventually};
+use crate::held;
+use crate::lab::{Lab, Ran, User, eventually, spawn};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-/// Says that it runs, then waits for the end.
-const WORKLOAD: &str = "#!/bin/sh\necho >> started\nwhile [ ! -e end ]; do sleep 0.01; done\n";
+use std::process::{Child, Command};
 
 pub struct Bench {
     pub lab: Lab,
@@ -23,16 +21,7 @@ impl Bench {
     /// The stand-in is compiled with these flags.
     pub fn with(user: User, flags: &[&str]) -> Bench {
         let lab = Lab::of(user);
-        lab.write("workload.sh", WORKLOAD);
-        lab.write(
-            "c.yaml",
-            "campaign: c
-devices: { here: { local: {} } }
-defaults: { repetitions: 1, retry_contaminated: 0, timeout: 60s, warmup: 0, prepare: { settle: 0ms }, measure: { sample_hz: 50, power: together } }
-matrix:
-  - { devices: here, backend: command, argv: [./workload.sh] }
-",
-        );
+        held::campaign(&lab);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/fake_nvml.c");
         fs::create_dir_all(lab.path("driver")).unwrap();
         let library = lab.path("driver/libnvidia-ml.so.1");
@@ -74,26 +63,18 @@ matrix:
     }
 
     pub fn start(&self, args: &[&str]) -> Child {
-        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        spawn(&mut self.command(args))
     }
 
     /// Let the workload end, and the campaign with it.
     pub fn end(&self, controller: Child) -> Ran {
-        self.lab.write("end", "");
-        Ran(controller.wait_with_output().unwrap())
+        held::end(&self.lab, controller)
     }
 
     #[track_caller]
     pub fn record(&self) -> Value {
         self.lab.only_record("c")
     }
-}
-
-/// A reading of a snapshot by metric and source.
-#[track_caller]
-pub fn reading<'r>(snapshot: &'r Value, metric: &str, source: &str) -> &'r Value {
-    let mut readings = snapshot["readings"].as_array().unwrap().iter();
-    readings.find(|r| r["metric"] == metric && r["source"] == source).unwrap_or_else(|| panic!("no {metric} from {source} in {snapshot}"))
 }
 
 /// A capability of the first device of a probe.

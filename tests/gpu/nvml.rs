@@ -1,6 +1,7 @@
 //! NVIDIA's library by way of the companion.
 
-use crate::bench::{Bench, capability, reading};
+use crate::bench::{Bench, capability};
+use crate::held::{has_started, reading};
 use crate::lab::{User, eventually, for_each_user};
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ fn a_record_tells_what_a_gpu_is_and_how_it_was_before_during_and_after_a_run() {
         let bench = Bench::new(user);
         bench.says(&["energy 5000000", "temperature 41"]);
         let controller = bench.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+        has_started(&bench.lab);
         bench.says(&["energy 5000500", "temperature 77", "busy 93", "power 201500", "graphics_clock 1950", "memory_used 1073741824"]);
         bench.end(controller).expect(0);
         let record = bench.record();
@@ -78,7 +79,7 @@ fn a_getter_that_hangs_is_given_up_with_its_process_and_the_others_are_asked_aga
     for_each_user(|user| {
         let bench = Bench::new(user);
         let controller = bench.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+        has_started(&bench.lab);
         bench.says(&["power hang", "temperature 66"]);
         // In the window it is ended and no other is started.
         eventually("it is ended", || bench.lab.pids_of("isotherm-companion").is_empty().then_some(()));
@@ -97,7 +98,7 @@ fn a_companion_that_crashes_or_is_killed_costs_its_values_until_the_next_run() {
     let bench = Bench::new(User::Caller);
     bench.lab.write("c.yaml", bench.lab.read("c.yaml").replace("repetitions: 1", "repetitions: 2"));
     let controller = bench.start(&["run", "c.yaml"]);
-    eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+    has_started(&bench.lab);
     bench.says(&["reasons crash"]);
     eventually("it is gone", || bench.lab.pids_of("isotherm-companion").is_empty().then_some(()));
     bench.says(&[]);
@@ -117,7 +118,7 @@ fn who_crashes_again_and_again_is_left_alone_and_who_refuses_an_answer_is_not_st
         let bench = Bench::new(User::Caller);
         bench.lab.write("c.yaml", bench.lab.read("c.yaml").replace("repetitions: 1", "repetitions: 4"));
         let controller = bench.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+        has_started(&bench.lab);
         // Whoever loads the library from now on leaves a mark.
         let loaded = bench.lab.write("driver/init.reads", "");
         bench.says(&[says]);
@@ -132,7 +133,7 @@ fn who_crashes_again_and_again_is_left_alone_and_who_refuses_an_answer_is_not_st
 fn a_keeper_that_is_killed_leaves_no_companion() {
     let bench = Bench::new(User::Caller);
     let mut controller = bench.start(&["run", "c.yaml"]);
-    eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+    has_started(&bench.lab);
     // In the middle of a call that never returns.
     bench.says(&["power hang"]);
     let [keeper] = bench.lab.pids_of(" keep ")[..] else { panic!("one keeper") };
@@ -216,7 +217,7 @@ fn who_computed_on_a_gpu_before_a_run_that_used_it_is_named_and_the_run_is_degra
         let listed = |pids: &[u32]| pids.iter().map(|pid| format!("{pid}:{}", 64 << 20)).collect::<Vec<_>>().join(",");
         bench.says(&[&format!("processes {}", listed(&[other.id()]))]);
         let controller = bench.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+        has_started(&bench.lab);
         // From now on the workload computes there, too.
         let workload = eventually("it is seen", || bench.lab.pids_of("workload.sh").first().copied());
         bench.says(&[&format!("processes {}", listed(&[other.id(), workload as u32]))]);
@@ -241,7 +242,7 @@ fn who_computed_on_a_gpu_before_a_run_that_used_it_is_named_and_the_run_is_degra
 fn a_gpu_that_is_hot_throttles_the_run_that_was_on_it() {
     let bench = Bench::new(User::Caller);
     let controller = bench.start(&["run", "c.yaml"]);
-    eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+    has_started(&bench.lab);
     bench.says(&["reasons 64"]);
     bench.reads_on("reasons");
     // It has cooled down by the end.

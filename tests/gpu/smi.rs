@@ -1,6 +1,7 @@
 //! `nvidia-smi` where the library can't be asked.
 
-use crate::bench::{Bench, capability, reading};
+use crate::bench::{Bench, capability};
+use crate::held::{has_started, reading};
 use crate::lab::{User, eventually, for_each_user};
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ fn it_is_asked_once_a_second_and_nothing_that_it_said_is_repeated() {
         let bench = Bench::with_smi_only(user);
         says(&bench, &["power.draw 15.24", &format!("apps GPU-5b3c7f0a-1111-2222-3333-444455556666, {}, 64", std::process::id())]);
         let controller = bench.start(&["run", "c.yaml"]);
-        eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+        has_started(&bench.lab);
         let asked = || bench.lab.read("driver/smi.log").lines().filter(|line| line.starts_with("--query-gpu")).count();
         let before = asked();
         eventually("it is asked a few times", || (asked() > before + 2).then_some(()));
@@ -70,7 +71,7 @@ fn one_that_hangs_is_ended_and_the_run_goes_on() {
     let bench = Bench::with_smi_only(User::Caller);
     says(&bench, &["power.draw 15.24"]);
     let controller = bench.start(&["run", "c.yaml"]);
-    eventually("the workload runs", || bench.lab.path("started").exists().then_some(()));
+    has_started(&bench.lab);
     says(&bench, &["power.draw hang"]);
     eventually("it hangs", || (!bench.lab.pids_of("sleep 1000").is_empty()).then_some(()));
     bench.end(controller).expect(0);

@@ -1,10 +1,10 @@
 //! A run that something else disturbed is made once more, at the end of its pass.
 
 use crate::burners::Burners;
-use crate::lab::{Lab, Ran, eventually, for_each_user};
+use crate::lab::{Clocks, Lab, Ran, eventually, for_each_user, spawn};
 use serde_json::Value;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 /// The first run waits to be disturbed; the others are over at once, and too short to be judged.
 const DISTURBED_ONCE: &str = "#!/bin/sh
@@ -95,16 +95,14 @@ fn a_disturbed_run_that_was_not_repeated_is_counted_and_repeated_once_that_is_as
 
 /// Clocks by which the machine has slept for 20 s once more with each of these runs.
 fn sleep_in_runs(lab: &Lab, runs: &[i64]) {
-    let clock = |slept: i64| [0, 0, slept * 20_000_000_000].map(i64::to_ne_bytes).concat();
-    lab.write("clock", clock(0));
-    for (slept, run) in (1..).zip(runs) {
-        lab.write(&format!("clock.{run}"), clock(slept));
+    lab.set_clocks(Clocks::default());
+    for (times, run) in (1..).zip(runs) {
+        lab.write(&format!("clock.{run}"), Clocks { boottime_s: times * 20, ..Clocks::default() }.bytes());
     }
 }
 
 fn start(lab: &Lab, args: &[&str]) -> Child {
-    let mut command = lab.isotherm(args);
-    command.env("ISOTHERM_CLOCK", lab.path("clock")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    spawn(lab.isotherm(args).envs([lab.clock()]))
 }
 
 fn executions(lab: &Lab) -> usize {

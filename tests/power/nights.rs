@@ -1,6 +1,7 @@
 //! Nights with timing and power runs.
 
-use crate::board::{Board, reading};
+use crate::board::Board;
+use crate::held::reading;
 use crate::lab::{Lab, Ran, User, eventually, for_each_user};
 use serde_json::Value;
 use std::fs;

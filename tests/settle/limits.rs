@@ -1,5 +1,6 @@
 //! Runs that are ended because of the temperature of their device.
 
+use crate::held;
 use crate::lab::{User, eventually, for_each_user};
 use crate::rig::{Rig, codes};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ fn rig(user: User, limits: &str) -> Option<Rig> {
 }
 
 fn has_started(rig: &Rig) {
-    eventually("the workload runs", || rig.board.lab.path("started").exists().then_some(()));
+    held::has_started(&rig.board.lab);
 }
 
 #[test]

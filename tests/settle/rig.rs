@@ -1,12 +1,12 @@
 //! A quiet board, and a night on it that is followed look by look.
 
 use crate::board::Board;
-use crate::lab::User;
+use crate::lab::{Clocks, User, spawn};
 use serde_json::Value;
 use std::cell::Cell;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Lines, Read, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::process::{Child, ChildStdout};
 
 pub const LIVE_BITS: &str = "devices/platform/soc/soc:firmware/get_throttled";
 const LIMIT: &str = "devices/system/cpu/cpufreq/policy0/scaling_max_freq";
@@ -52,28 +52,18 @@ impl Rig {
 
     /// What the machine's CPUs have worked since it was booted.
     pub fn busy_ticks(&self, ticks: u64) {
-        // In place, and of one length.
-        fs::write(
-            self.board.lab.path("stat"),
-            format!("cpu  {ticks:012} 0 0 1000 0 0 0 0 0 0\ncpu0 {ticks:012} 0 0 1000 0 0 0 0 0 0\nctxt 1\nintr 1\nprocs_running 1\n"),
-        )
-        .unwrap();
+        let stat = format!("cpu  {ticks:012} 0 0 1000 0 0 0 0 0 0\ncpu0 {ticks:012} 0 0 1000 0 0 0 0 0 0\nctxt 1\nintr 1\nprocs_running 1\n");
+        self.board.lab.write_in_place("stat", stat);
     }
 
     /// Let time pass on the board.
     pub fn pass(&self, seconds: i64) {
         self.clock_s.set(self.clock_s.get() + seconds);
-        let ns = self.clock_s.get() * 1_000_000_000;
-        let bytes = [0, ns, ns].map(i64::to_ne_bytes).concat();
-        // Never shorter meanwhile: that would be no shift at all.
-        let clock = File::options().write(true).create(true).truncate(false).open(self.board.lab.path("clock"));
-        clock.unwrap().write_all(&bytes).unwrap();
+        self.board.lab.set_clocks(Clocks::passed(self.clock_s.get()));
     }
 
     pub fn start(&self) -> Night {
-        let mut command = self.board.inside(&["run", "c.yaml", "--json"]);
-        let mut controller =
-            command.env("ISOTHERM_CLOCK", self.board.lab.path("clock")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut controller = spawn(self.board.inside(&["run", "c.yaml", "--json"]).envs([self.board.lab.clock()]));
         let events = BufReader::new(controller.stdout.take().unwrap()).lines();
         Night { controller, events, said: Vec::new() }
     }

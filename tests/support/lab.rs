@@ -1,7 +1,8 @@
 //! A laboratory of its own for each test: directories, home and lease apart, so that tests can run beside each other and beside a
 //! real campaign of this machine. The real binary, the real agent, real processes.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,26 @@ impl Lab {
         path
     }
 
+    /// Write a file that somebody has open or that lies over another: in place, and never shorter meanwhile. What is always of one length
+    /// is read whole, the old or the new.
+    pub fn write_in_place(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("below the lab")).expect("our own directory");
+        let file = File::options().write(true).create(true).truncate(false).open(&path);
+        file.and_then(|mut file| file.write_all(content.as_ref())).expect("our own file");
+        path
+    }
+
+    /// Set the clocks of a device whose controller is started with [`Lab::clock`].
+    pub fn set_clocks(&self, clocks: Clocks) {
+        self.write_in_place("clock", clocks.bytes());
+    }
+
+    /// The variable by which an agent's clocks are those that were set.
+    pub fn clock(&self) -> (&'static str, PathBuf) {
+        ("ISOTHERM_CLOCK", self.path("clock"))
+    }
+
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
@@ -145,7 +166,7 @@ impl Lab {
 
     /// Start it, and let it go on.
     pub fn start(&self, args: &[&str]) -> Child {
-        self.isotherm(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("isotherm starts")
+        spawn(&mut self.isotherm(args))
     }
 
     fn lease(&self) -> String {
@@ -197,6 +218,31 @@ impl Drop for Lab {
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     }
+}
+
+/// How far each clock of a device is off, seconds.
+#[derive(Clone, Copy, Default)]
+pub struct Clocks {
+    pub realtime_s: i64,
+    pub monotonic_s: i64,
+    pub boottime_s: i64,
+}
+
+impl Clocks {
+    /// So much time has passed, and the machine was awake.
+    pub fn passed(seconds: i64) -> Clocks {
+        Clocks { monotonic_s: seconds, boottime_s: seconds, ..Clocks::default() }
+    }
+
+    /// As the clock parameter's file has them.
+    pub fn bytes(self) -> Vec<u8> {
+        [self.realtime_s, self.monotonic_s, self.boottime_s].map(|seconds| (seconds * 1_000_000_000).to_ne_bytes()).concat()
+    }
+}
+
+/// Start a command, and let it go on; what it says is kept for its end.
+pub fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
 /// The test for each user, at the same time: many wait for a grace period.

@@ -1,38 +1,19 @@
 //! Clocks that are wrong, clocks that are set, and a machine that sleeps: labels may be off, and nothing else is.
 
-use crate::lab::{Ran, eventually, for_each_user};
+use crate::lab::{Clocks, Ran, eventually, for_each_user, spawn};
 use crate::rig::{Rig, end};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::io::Write;
-use std::process::{Child, Stdio};
+use std::fs;
+use std::process::Child;
 
 const FIVE_HOURS_S: i64 = 5 * 3600;
 /// Less than the run's time-out, which goes on meanwhile.
 const SLEPT_S: i64 = 20;
 
-/// How far each clock of the device is off, seconds.
-#[derive(Clone, Copy, Default)]
-struct Off {
-    realtime: i64,
-    boottime: i64,
-}
-
-impl Off {
-    fn set(self, rig: &Rig) {
-        let monotonic = 0i64;
-        let bytes = [self.realtime, monotonic, self.boottime].map(|seconds| (seconds * 1_000_000_000).to_ne_bytes()).concat();
-        // In place and never shorter: the agent has it open, and reads all of it at once.
-        let clock = File::options().write(true).create(true).truncate(false).open(rig.lab.path("clock"));
-        clock.unwrap().write_all(&bytes).unwrap();
-    }
-}
-
 /// Start a night, which is executing job 1 when this returns.
 fn night(rig: &Rig) -> Child {
-    let mut command = rig.lab.isotherm(&["run", "c.yaml"]);
     let before = rig.executions(1);
-    let night = command.env("ISOTHERM_CLOCK", rig.lab.path("clock")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let night = spawn(rig.lab.isotherm(&["run", "c.yaml"]).envs([rig.lab.clock()]));
     rig.executing(1, before + 1);
     // The keeper knows it, too, and its time-out is set: it looks at what the workload maps.
     let keeper = rig.lab.pids_of(" keep --state-dir ")[0];
@@ -72,7 +53,7 @@ fn a_device_whose_clock_is_hours_off_is_measured_like_any_other() {
     for_each_user(|user| {
         for realtime in [FIVE_HOURS_S, -FIVE_HOURS_S] {
             let rig = Rig::new(user);
-            Off { realtime, ..Off::default() }.set(&rig);
+            rig.lab.set_clocks(Clocks { realtime_s: realtime, ..Clocks::default() });
             let controller = night(&rig);
             rig.open(1);
             end(controller, Some(0));
@@ -89,9 +70,9 @@ fn a_clock_that_is_set_in_the_middle_of_a_run_changes_its_labels_alone() {
     for_each_user(|user| {
         for realtime in [FIVE_HOURS_S, -FIVE_HOURS_S] {
             let rig = Rig::new(user);
-            Off::default().set(&rig);
+            rig.lab.set_clocks(Clocks::default());
             let controller = night(&rig);
-            Off { realtime, ..Off::default() }.set(&rig);
+            rig.lab.set_clocks(Clocks { realtime_s: realtime, ..Clocks::default() });
             rig.open(1);
             end(controller, Some(0));
             let record = record(&rig, 1);
@@ -106,10 +87,10 @@ fn a_clock_that_is_set_in_the_middle_of_a_run_changes_its_labels_alone() {
 fn a_machine_that_slept_during_a_run_has_no_number_and_the_run_is_repeated() {
     for_each_user(|user| {
         let rig = Rig::new(user);
-        Off::default().set(&rig);
+        rig.lab.set_clocks(Clocks::default());
         let controller = night(&rig);
         // Of which neither the workload nor MONOTONIC knows.
-        Off { boottime: SLEPT_S, ..Off::default() }.set(&rig);
+        rig.lab.set_clocks(Clocks { boottime_s: SLEPT_S, ..Clocks::default() });
         rig.open(1);
         let ran = end(controller, Some(0));
         assert!(ran.stdout().contains("suspended"), "{}", ran.stdout());
@@ -130,9 +111,9 @@ fn a_run_whose_time_out_passed_while_the_machine_slept_is_ended_when_it_wakes() 
         // The first job says so when it wakes, and doesn't end.
         let workload = rig.lab.read("workload.sh");
         rig.lab.write("workload.sh", format!("{workload}[ $1 = 2 ] || exec sleep 1000\n"));
-        Off::default().set(&rig);
+        rig.lab.set_clocks(Clocks::default());
         let controller = night(&rig);
-        Off { boottime: FIVE_HOURS_S, ..Off::default() }.set(&rig);
+        rig.lab.set_clocks(Clocks { boottime_s: FIVE_HOURS_S, ..Clocks::default() });
         rig.open(1);
         end(controller, Some(1));
         let slept = record(&rig, 1);
