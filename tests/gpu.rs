@@ -11,6 +11,8 @@ mod lab;
 
 #[path = "gpu/bench.rs"]
 mod bench;
+#[path = "gpu/driver.rs"]
+mod driver;
 #[path = "gpu/nvml.rs"]
 mod nvml;
 #[path = "gpu/smi.rs"]

@@ -5,6 +5,8 @@
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "device/board.rs"]
 mod board;
+#[path = "gpu/driver.rs"]
+mod driver;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/held.rs"]
 mod held;
@@ -12,6 +14,8 @@ mod held;
 #[path = "support/lab.rs"]
 mod lab;
 
+#[path = "settle/gpus.rs"]
+mod gpus;
 #[path = "settle/limits.rs"]
 mod limits;
 #[path = "settle/plans.rs"]

@@ -5,8 +5,8 @@
 use crate::registry::Code;
 use crate::store::issue::Issue;
 use isotherm_wire::columns::ColumnName;
+use isotherm_wire::gpu::{columns, inside, is_listed};
 use isotherm_wire::result::{GpuProcess, RunResult};
-use isotherm_wire::telemetry::Column;
 
 /// Bits of NVML's clocks-event reasons that mean a GPU is held back for heat or voltage, with what they are called. Bit 2, the power
 /// limit, is not among them: at full load most GPUs run at theirs, and that is how they are.
@@ -16,8 +16,6 @@ const HELD_BACK: [(u64, &str); 4] =
 const MOST_BUSY_PCT: f64 = 10.0;
 /// NVML's utilization is of the last second at the most; what isotherm itself did before that isn't in it, ns.
 const OWN_TRACES_NS: u64 = 1_000_000_000;
-/// A run that was sampled for so long without a compute context of its own has none, ns.
-const LONG_ENOUGH_NS: u64 = 1_000_000_000;
 /// Processes that a message names.
 const MOST_NAMED: usize = 3;
 
@@ -84,25 +82,9 @@ fn used(result: &RunResult, backend: &str, gpu: &str) -> Option<bool> {
     if of_run(None) {
         return Some(of_run(Some(gpu)));
     }
-    let (_, column) = columns(result, ColumnName::GpuProcesses).find(|(of, _)| *of == gpu)?;
-    let mut listed = inside(result, column).map(|(time, _)| time);
-    let span_ns = listed.next().zip(listed.next_back()).map_or(0, |(first, last)| last - first);
     let on_it = || result.gpu_processes.iter().filter(|p| p.gpu == gpu);
     let is_told = on_it().next().is_some() && on_it().all(|p| p.name.is_some());
-    (span_ns >= LONG_ENOUGH_NS && is_told).then_some(false)
-}
-
-/// Columns of that name with the GPU that they are of.
-fn columns(result: &RunResult, name: ColumnName) -> impl Iterator<Item = (&str, &Column)> {
-    let named = result.samples.columns.iter().filter(move |column| column.metric == name.entry().name);
-    named.filter_map(|column| Some((column.subject.as_deref()?, column)))
-}
-
-/// Values of a column between spawn and exit, with their times.
-fn inside<'r>(result: &'r RunResult, column: &'r Column) -> impl DoubleEndedIterator<Item = (u64, f64)> + 'r {
-    let window = result.times.spawn_ns.zip(result.times.exit_ns).map(|(spawn, exit)| spawn..=exit);
-    let values = result.samples.monotonic_ns.iter().zip(&column.values).filter_map(|(time, value)| Some((*time, (*value)?)));
-    values.filter(move |(time, _)| window.as_ref().is_some_and(|window| window.contains(time)))
+    (is_listed(result, gpu) && is_told).then_some(false)
 }
 
 #[cfg(test)]
@@ -110,7 +92,7 @@ mod tests {
     use super::*;
     use isotherm_wire::inspect::{Gpu, Machine};
     use isotherm_wire::result::AgentFacts;
-    use isotherm_wire::telemetry::Reading;
+    use isotherm_wire::telemetry::{Column, Reading};
 
     /// Two GPUs, a run of ten seconds after a pause of two, sampled once a second.
     fn run() -> RunResult {

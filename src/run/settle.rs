@@ -49,8 +49,10 @@ pub fn block(result: &RunResult, manifest: &Manifest) -> Settle {
 /// Whether the device was as cool as at rest when the wait was over; `None` where it wasn't, or no temperature tells.
 fn regime(evidence: &Evidence) -> Option<Regime> {
     evidence.verdict?;
-    let temperature = evidence.criteria.iter().find(|found| found.criterion == Criterion::Temperature)?;
-    Some(if temperature.value? <= temperature.limit? { Regime::Burst } else { Regime::Sustained })
+    let temperatures = evidence.criteria.iter().filter(|found| found.criterion == Criterion::Temperature && found.met.is_some());
+    let are_cool: Option<Vec<bool>> = temperatures.map(|found| Some(found.value? <= found.limit?)).collect();
+    let are_cool = are_cool.filter(|all| !all.is_empty())?;
+    Some(if are_cool.into_iter().all(|is_cool| is_cool) { Regime::Burst } else { Regime::Sustained })
 }
 
 /// What a time-out says of a run that was made all the same.
@@ -77,14 +79,17 @@ pub fn said(evidence: &Evidence) -> String {
 }
 
 fn unmet(found: &Finding) -> String {
-    let (name, unit, decimals) = match found.criterion {
-        Criterion::Temperature => (found.subject.as_deref().unwrap_or("temperature"), " °C", 1),
-        Criterion::CompetingCpu => ("competing CPU", " cores", 2),
-        Criterion::Throttle => ("throttled", "", 0),
-        Criterion::SwapIn => ("pages read from swap", "", 0),
-        Criterion::FrequencyLimits => ("policies with narrower frequency limits", "", 0),
+    let (what, unit, decimals, one) = match found.criterion {
+        Criterion::Temperature => (None, " °C", 1, 1.0),
+        Criterion::CompetingCpu => (Some("competing CPU"), " cores", 2, 1.0),
+        Criterion::Throttle => (Some("throttled"), "", 0, 1.0),
+        Criterion::SwapIn => (Some("pages read from swap"), "", 0, 1.0),
+        Criterion::FrequencyLimits => (Some("policies with narrower frequency limits"), "", 0, 1.0),
+        Criterion::GpuProcesses => (Some("compute processes"), "", 0, 1.0),
+        Criterion::GpuMemory => (Some("memory in use"), " MiB", 1, f64::from(1 << 20)),
     };
-    match (found.value, found.limit) {
+    let name = [found.subject.as_deref(), what].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    match (found.value.map(|value| value / one), found.limit.map(|limit| limit / one)) {
         (Some(value), Some(limit)) => format!("{name} {value:.decimals$}{unit} (at most {limit:.decimals$})"),
         (Some(value), None) => format!("{name} {value:.decimals$}{unit}, not steady"),
         (None, _) => format!("{name}: {}", found.reason.as_deref().unwrap_or("no value")),

@@ -20,7 +20,7 @@ pub struct Settle {
     /// Temperatures of the device at rest, which the wait was judged by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<Reference>,
-    /// How far the headline sensor was above its reference at the end of the wait; below zero if under it.
+    /// How far the sensor that was furthest above its reference was above it at the end of the wait; below zero if under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset_c: Option<f64>,
     /// What the run began from; `None` where no temperature tells.

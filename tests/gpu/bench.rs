@@ -1,11 +1,11 @@
 //! A lab with a stand-in of NVIDIA's library.
 
-use crate::held;
-use crate::lab::{Lab, Ran, User, eventually, spawn};
+use crate::lab::{Lab, Ran, User, spawn};
+use crate::{driver, held};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 
 pub struct Bench {
@@ -22,11 +22,7 @@ impl Bench {
     pub fn with(user: User, flags: &[&str]) -> Bench {
         let lab = Lab::of(user);
         held::campaign(&lab);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/fake_nvml.c");
-        fs::create_dir_all(lab.path("driver")).unwrap();
-        let library = lab.path("driver/libnvidia-ml.so.1");
-        let gcc = Command::new("gcc").args(["-shared", "-fPIC", "-w"]).args(flags).arg("-o").args([&library, &source]).arg("-ldl").status();
-        assert!(gcc.unwrap().success());
+        let library = driver::library(&lab, "gcc", flags);
         Bench { lab, library }
     }
 
@@ -41,15 +37,12 @@ impl Bench {
 
     /// What the driver says from now on.
     pub fn says(&self, lines: &[&str]) {
-        // By rename: it is read at any moment.
-        self.lab.write("driver/nvml.conf", lines.join("\n") + "\n");
+        driver::says(&self.lab, lines);
     }
 
     /// Wait until this has been read a few times more.
     pub fn reads_on(&self, name: &str) {
-        let file = self.lab.write(&format!("driver/{name}.reads"), "");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        eventually(&format!("{name} is read"), || (fs::metadata(&file).unwrap().len() > 3).then_some(()));
+        driver::reads_on(&self.lab, name);
     }
 
     fn command(&self, args: &[&str]) -> Command {

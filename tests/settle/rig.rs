@@ -1,11 +1,13 @@
 //! A quiet board, and a night on it that is followed look by look.
 
 use crate::board::Board;
+use crate::driver;
 use crate::lab::{Clocks, User, spawn};
 use serde_json::Value;
 use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Read};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout};
 
 pub const LIVE_BITS: &str = "devices/platform/soc/soc:firmware/get_throttled";
@@ -14,12 +16,14 @@ const LIMIT: &str = "devices/system/cpu/cpufreq/policy0/scaling_max_freq";
 pub struct Rig {
     pub board: Board,
     clock_s: Cell<i64>,
+    /// NVIDIA's library, where there is one.
+    library: Option<PathBuf>,
 }
 
 impl Rig {
     /// A board at 45 °C that nobody works on. Its campaign settles as `settle` says; its workload is over at once.
     pub fn new(user: User, settle: &str) -> Option<Rig> {
-        let rig = Rig { board: Board::new(user)?, clock_s: Cell::new(0) };
+        let rig = Rig { board: Board::new(user)?, clock_s: Cell::new(0), library: None };
         rig.board.zone(1, "gpu-thermal", 30_000);
         rig.heat(45_000);
         rig.board.set(LIVE_BITS, "50000");
@@ -32,6 +36,13 @@ impl Rig {
         rig.board.lab.write("workload.sh", "#!/bin/sh\necho >> started\n");
         let campaign = rig.board.lab.read("c.yaml").replace("settle: 0ms", &format!("settle: {settle}"));
         rig.board.lab.write("c.yaml", campaign.replace("sample_hz: 50", "sample_hz: 5"));
+        Some(rig)
+    }
+
+    /// Such a board with a GPU of NVIDIA.
+    pub fn with_gpu(user: User, settle: &str) -> Option<Rig> {
+        let mut rig = Rig::new(user, settle)?;
+        rig.library = Some(driver::library(&rig.board.lab, "gcc", &[]));
         Some(rig)
     }
 
@@ -63,7 +74,8 @@ impl Rig {
     }
 
     pub fn start(&self) -> Night {
-        let mut controller = spawn(self.board.inside(&["run", "c.yaml", "--json"]).envs([self.board.lab.clock()]));
+        let library = self.library.iter().map(|library| ("ISOTHERM_NVML", library.clone()));
+        let mut controller = spawn(self.board.inside(&["run", "c.yaml", "--json"]).envs(library.chain([self.board.lab.clock()])));
         let events = BufReader::new(controller.stdout.take().unwrap()).lines();
         Night { controller, events, said: Vec::new() }
     }

@@ -243,8 +243,10 @@ impl<'a> Run<'a> {
         let (keeper, run_id) = (self.keeper, &self.start.run_id);
         let mut sources = Sources::open(Path::new("/"));
         let is_set = |step: &PrepareStep| step.step == Step::Frequency && matches!(step.outcome, StepOutcome::Done | StepOutcome::Skipped);
+        let session = &mut *keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let wait = settle::Wait {
-            session: &mut keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+            gpus: session.usage.of(self.spec, self.result.machine.gpus.iter().map(|gpu| gpu.subject.as_str())),
+            session,
             snapshot: &mut || {
                 let snapshot = keeper.snapshot(&mut sources);
                 idle.add(&snapshot);
@@ -359,6 +361,7 @@ impl<'a> Run<'a> {
         (times.spawn_ns, times.exit_ns, times.drained_ns) = (ended.spawn_ns, ended.exit_ns, ended.drained_ns);
         let mut hashes = self.keeper.hashes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.result.mapped = mapped.iter().filter_map(|path| hashes.fact(path).ok()).collect();
+        self.keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner).usage.learn(self.spec, &self.result);
         Ok(outcome)
     }
 

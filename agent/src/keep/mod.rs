@@ -134,9 +134,9 @@ impl Keeper {
     /// Held as long as a run waits.
     fn settling(&self) -> &Mutex<settle::Session> {
         let open = || {
-            let readings = || self.sensors().lock().unwrap_or_else(PoisonError::into_inner).readings();
-            let kept = settle::Kept::open(&self.dirs.path, &self.holder.results_id, readings);
-            Mutex::new(settle::Session::open(Path::new("/"), kept))
+            let now = self.sensors().lock().unwrap_or_else(PoisonError::into_inner).readings();
+            let kept = settle::Kept::open(&self.dirs.path, &self.holder.results_id, || now.clone());
+            Mutex::new(settle::Session::open(Path::new("/"), kept, now))
         };
         self.settling.get_or_init(open)
     }

@@ -74,9 +74,9 @@ impl Settling {
         (self.began_ns + ns(self.rule.timeout_ms)).saturating_sub(now_ns)
     }
 
-    /// The first temperature that is watched, as it was last, and the limit that it has.
+    /// The temperature that is furthest above its limit, as it was last, and that limit.
     pub fn temperature(&self) -> (Option<f64>, Option<f64>) {
-        let Some(at) = self.temperatures().next() else { return (None, None) };
+        let Some(at) = self.warmest() else { return (None, None) };
         (self.value(at), limit(&self.watched[at].limit))
     }
 
@@ -85,9 +85,10 @@ impl Settling {
         self.temperatures().filter_map(|at| Some((self.watched[at].subject.clone()?, self.value(at)?))).collect()
     }
 
-    /// Was a temperature above its limit when it was read last? Not where it could not be read.
-    pub fn is_too_warm(&self) -> bool {
-        self.temperatures().any(|at| self.value(at).is_some() && self.met(at) == Some(false))
+    /// Those of them that kept the wait from ending.
+    pub fn too_warm(&self) -> BTreeMap<String, f64> {
+        let unmet = self.temperatures().filter(|at| self.met(*at) == Some(false));
+        unmet.filter_map(|at| Some((self.watched[at].subject.clone()?, self.value(at)?))).collect()
     }
 
     /// Everything that was found. `reference`: what the limits of temperatures were made of.
@@ -109,7 +110,7 @@ impl Settling {
         Evidence {
             rule: self.rule,
             verdict,
-            offset_c: self.temperatures().next().and_then(offset),
+            offset_c: self.warmest().and_then(offset),
             criteria: (0..self.watched.len()).map(finding).collect(),
             trace: self.trace.series(&self.watched),
             reference,
@@ -120,6 +121,12 @@ impl Settling {
     fn temperatures(&self) -> impl Iterator<Item = usize> {
         let is_one = |(at, watched): (usize, &Watched)| (watched.criterion == Criterion::Temperature && !watched.is_left_out()).then_some(at);
         self.watched.iter().enumerate().filter_map(is_one)
+    }
+
+    /// Of several temperatures the one that is waited for longest, as far as they tell.
+    fn warmest(&self) -> Option<usize> {
+        let above = |at: usize| self.value(at).map_or(f64::NEG_INFINITY, |value| value - limit(&self.watched[at].limit).unwrap_or(0.0));
+        self.temperatures().min_by(|a, b| above(*b).total_cmp(&above(*a)))
     }
 
     fn value(&self, at: usize) -> Option<f64> {
@@ -367,7 +374,8 @@ mod tests {
 
     #[test]
     fn every_criterion_alone_keeps_a_wait_from_ending() {
-        let all = [Criterion::Temperature, Criterion::CompetingCpu, Criterion::Throttle, Criterion::SwapIn, Criterion::FrequencyLimits];
+        use Criterion::{CompetingCpu, FrequencyLimits, GpuMemory, GpuProcesses, SwapIn, Temperature, Throttle};
+        let all = [Temperature, CompetingCpu, Throttle, SwapIn, FrequencyLimits, GpuProcesses, GpuMemory];
         for (at, criterion) in all.iter().enumerate() {
             let watched: Vec<Watched> = all.iter().map(|c| watched(*c, Limit::AtMost(0.0))).collect();
             // A temperature that wanders is not steady either.
@@ -387,6 +395,22 @@ mod tests {
         assert_eq!(verdict, Verdict::SettledSteady);
         assert!((40..120).contains(&second), "{second}");
         assert!((evidence.offset_c.unwrap() - 6.0).abs() < 0.1, "{evidence:?}");
+    }
+
+    #[test]
+    fn of_two_sensors_both_are_waited_for_and_the_one_further_off_is_shown() {
+        let gpu = Watched { subject: Some("GPU-5b3c7f00".into()), ..watched(Criterion::Temperature, Limit::AtMost(38.0)) };
+        let both = vec![watched(Criterion::Temperature, Limit::AtMost(48.0)), gpu];
+        let (cpu, gpu) = (cooling(70.0, 44.0, 10.0), cooling(80.0, 34.0, 30.0));
+        let mut settling = Settling::new(RULE, both.clone(), BEGAN);
+        settling.look(BEGAN + S, vec![Ok(cpu(1)), Ok(gpu(1))]);
+        assert_eq!(settling.temperature(), (Some(gpu(1)), Some(38.0)));
+        assert_eq!(settling.too_warm().len(), 2);
+        settling.look(BEGAN + 2 * S, vec![Ok(70.0), Err("it is gone".into())]);
+        assert_eq!(settling.temperature(), (Some(70.0), Some(48.0)), "the other tells nothing");
+        let (second, verdict, _) = waited(RULE, both, |s| vec![Ok(cpu(s)), Ok(gpu(s))]);
+        let reached = (1..).find(|&s| gpu(s) <= 38.0 && cpu(s) <= 48.0).unwrap();
+        assert_eq!((second, verdict), (reached + 3, Verdict::Settled));
     }
 
     #[test]

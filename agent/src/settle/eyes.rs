@@ -2,12 +2,13 @@
 
 use super::core::{Limit, Settling, Value, Watched};
 use super::reference::Kept;
+use super::usage::Usage;
 use crate::load::Census;
 use crate::sampler::Sensors;
 use crate::sys;
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::headline;
-use isotherm_wire::settle::{Criterion, Evidence, MOST_COMPETING_CORES, Rule, Verdict};
+use isotherm_wire::settle::{Criterion, Evidence, GPU_MEMORY_WITHIN_BYTES, MOST_COMPETING_CORES, Rule, Verdict};
 use isotherm_wire::telemetry::{Reading, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -28,12 +29,17 @@ pub struct Session {
     /// By policy, the widest limits that it had without our doing.
     widest: BTreeMap<String, Limits>,
     kept: Kept,
+    /// What GPUs said when it began.
+    began: Vec<Reading>,
+    pub usage: Usage,
 }
 
 impl Session {
-    /// For when nothing has been done to the machine yet, and everything is given back that an earlier keeper had borrowed.
-    pub fn open(root: &Path, kept: Kept) -> Session {
-        let mut session = Session { root: root.to_owned(), limits: Sensors::frequency_limits(root), widest: BTreeMap::new(), kept };
+    /// For when nothing has been done to the machine yet, and everything is given back that an earlier keeper had borrowed. `now`: what its
+    /// sensors say.
+    pub fn open(root: &Path, kept: Kept, now: Vec<Reading>) -> Session {
+        let (limits, usage) = (Sensors::frequency_limits(root), Usage::default());
+        let mut session = Session { root: root.to_owned(), limits, widest: BTreeMap::new(), kept, began: now, usage };
         session.widest = known(&session.read_limits());
         session
     }
@@ -61,6 +67,8 @@ pub struct Wait<'a> {
     pub snapshot: &'a mut dyn FnMut() -> Snapshot,
     /// The run has set the frequency limits itself: they are to stay as they are when the wait begins.
     pub limits_are_set: bool,
+    /// Every GPU; `None` = it is waited for, else why not.
+    pub gpus: BTreeMap<String, Option<String>>,
     /// Becomes readable when the wait is to be given up.
     pub cancelled: RawFd,
     /// Told after each look: the temperature, and what it has to come down to.
@@ -69,8 +77,8 @@ pub struct Wait<'a> {
 
 /// Wait until the device has settled, the time is up, or it is cancelled. What is learnt of the reference is kept.
 pub fn wait(wait: Wait<'_>, rule: Rule) -> Evidence {
-    let Wait { session, snapshot, limits_are_set, cancelled, told } = wait;
-    let (mut eyes, watched) = Eyes::open(session, snapshot(), limits_are_set, rule);
+    let Wait { session, snapshot, limits_are_set, gpus, cancelled, told } = wait;
+    let (mut eyes, watched) = Eyes::open(session, snapshot(), limits_are_set, gpus, rule);
     let mut settling = Settling::new(rule, watched, sys::monotonic_ns());
     let verdict = loop {
         let pause_ns = LOOK_EVERY_NS.min(settling.left_ns(sys::monotonic_ns()));
@@ -87,19 +95,17 @@ pub fn wait(wait: Wait<'_>, rule: Rule) -> Evidence {
     };
     let kept = &mut session.kept;
     let reference = kept.reference().ok().cloned();
-    let (values, too_warm) = (settling.values(), settling.is_too_warm());
+    let (values, too_warm) = (settling.values(), settling.too_warm());
     let mut evidence = settling.evidence(verdict, reference);
     match verdict {
         Some(Verdict::Settled | Verdict::SettledSteady) => kept.settled(&values),
-        Some(Verdict::TimedOut) => evidence.raised_to = kept.timed_out(&values, too_warm),
+        Some(Verdict::TimedOut) => evidence.raised_to = kept.timed_out(&values, &too_warm),
         None => {}
     }
     evidence
 }
 
-/// What is looked at, always in this order: the headline sensor, competing CPU, throttling, swap, frequency limits.
-///
-/// The temperature of a GPU that a point uses has its place behind the headline sensor: as another `Watched` with a value of its own.
+/// What is looked at, always in this order: the headline sensor, competing CPU, throttling, swap, frequency limits; GPUs.
 struct Eyes<'a> {
     session: &'a mut Session,
     sensor: Option<String>,
@@ -107,12 +113,20 @@ struct Eyes<'a> {
     throttle: Vec<Reading>,
     /// Limits that the run has set, `None` = those of the session hold.
     set_limits: Option<BTreeMap<String, Limits>>,
+    /// What of which GPU.
+    gpus: Vec<(ColumnName, String)>,
     before: Snapshot,
     census: Option<Census>,
 }
 
 impl<'a> Eyes<'a> {
-    fn open(session: &'a mut Session, first: Snapshot, limits_are_set: bool, rule: Rule) -> (Eyes<'a>, Vec<Watched>) {
+    fn open(
+        session: &'a mut Session,
+        first: Snapshot,
+        limits_are_set: bool,
+        gpus: BTreeMap<String, Option<String>>,
+        rule: Rule,
+    ) -> (Eyes<'a>, Vec<Watched>) {
         let (sensor, temperature) = temperature(&session.kept, &first, rule.temp_within_c);
         let is_throttle = |reading: &&Reading| [ColumnName::ThrottleBits, ColumnName::Throttles].iter().any(|column| is_of(reading, *column));
         let throttle: Vec<Reading> = first.readings.iter().filter(is_throttle).filter(|reading| reading.value.is_some()).cloned().collect();
@@ -124,10 +138,10 @@ impl<'a> Eyes<'a> {
         let watched = |criterion, limit, source| Watched { criterion, subject: None, limit, source };
         let swap = first.readings.iter().find(|reading| is_of(reading, ColumnName::SwapIn) && reading.value.is_some());
         let of_limits = "/sys/devices/system/cpu/cpufreq/policy*/scaling_{min,max}_freq".to_owned();
-        let all = vec![
+        let mut all = vec![
             Watched {
                 subject: sensor.clone(),
-                source: source(sensor.as_deref().and_then(|s| of_sensor(&first, s))),
+                source: source(sensor.as_deref().and_then(|s| of_subject(&first.readings, ColumnName::Temperature, s))),
                 ..watched(Criterion::Temperature, temperature, String::new())
             },
             watched(Criterion::CompetingCpu, at_most(MOST_COMPETING_CORES, census.is_some(), "/proc/stat can't be read"), "/proc/stat".into()),
@@ -136,21 +150,30 @@ impl<'a> Eyes<'a> {
             watched(Criterion::FrequencyLimits, at_most(0.0, !limits.is_empty(), "no cpufreq"), of_limits),
         ];
         let set_limits = limits_are_set.then(|| known(&limits));
-        (Eyes { session, sensor, throttle, set_limits, before: first, census }, all)
+        let mut of_gpus = Vec::new();
+        for (gpu, left_out) in gpus {
+            for (criterion, column, limit) in of_gpu(session, &first, &gpu, left_out, rule.temp_within_c) {
+                let source = source(of_subject(&first.readings, column, &gpu));
+                all.push(Watched { criterion, subject: Some(gpu.clone()), limit, source });
+                of_gpus.push((column, gpu.clone()));
+            }
+        }
+        (Eyes { session, sensor, throttle, set_limits, gpus: of_gpus, before: first, census }, all)
     }
 
     fn look(&mut self, now: Snapshot) -> Vec<Value> {
         let census = Census::take(&self.session.root);
         let time = self.census.as_ref().zip(census.as_ref()).and_then(|(before, now)| now.since(before));
-        let values = vec![
-            self.sensor
-                .as_ref()
-                .map_or_else(|| Err("no sensor".to_owned()), |sensor| of_sensor(&now, sensor).map_or_else(|| Err("it is gone".to_owned()), value)),
+        let of = |column, subject: &str| of_subject(&now.readings, column, subject).map_or_else(|| Err("it is gone".to_owned()), value);
+        let of_gpus: Vec<Value> = self.gpus.iter().map(|(column, gpu)| of(*column, gpu)).collect();
+        let mut values = vec![
+            self.sensor.as_ref().map_or_else(|| Err("no sensor".to_owned()), |sensor| of(ColumnName::Temperature, sensor)),
             time.map(|time| time.competing_cores()).ok_or_else(|| "/proc/stat can't be read".to_owned()),
             self.throttled(&now),
             grown(&self.before, &now, ColumnName::SwapIn),
             self.narrowed(),
         ];
+        values.extend(of_gpus);
         (self.before, self.census) = (now, census);
         values
     }
@@ -211,12 +234,41 @@ fn temperature(kept: &Kept, now: &Snapshot, within_c: f64) -> (Option<String>, L
     }
 }
 
+/// What is looked at of a GPU, and what it is judged by.
+fn of_gpu(session: &Session, now: &Snapshot, gpu: &str, left_out: Option<String>, within_c: f64) -> Vec<(Criterion, ColumnName, Limit)> {
+    use ColumnName::{GpuMemory, GpuProcesses, Temperature};
+    if let Some(why) = left_out {
+        return vec![(Criterion::Temperature, Temperature, Limit::LeftOut(why))];
+    }
+    let temperature = match session.kept.reference() {
+        Ok(reference) => match (reference.values.get(gpu), reference.absent.get(gpu)) {
+            (Some(celsius), _) => Limit::AtMost(celsius + within_c),
+            (None, Some(why)) => Limit::LeftOut(format!("not read at first contact: {why}")),
+            (None, None) => Limit::LeftOut("not there at first contact".into()),
+        },
+        Err(why) => match of_subject(&now.readings, Temperature, gpu).map(value) {
+            Some(Ok(_)) => Limit::Steady(why.to_owned()),
+            _ => Limit::LeftOut("no temperature is told".into()),
+        },
+    };
+    let since_it_began = |column, limit: fn(f64) -> f64| match of_subject(&session.began, column, gpu).map(value) {
+        Some(Ok(began)) => Limit::AtMost(limit(began)),
+        Some(Err(why)) => Limit::LeftOut(format!("not read when the session began: {why}")),
+        None => Limit::LeftOut("not there when the session began".into()),
+    };
+    vec![
+        (Criterion::Temperature, Temperature, temperature),
+        (Criterion::GpuProcesses, GpuProcesses, since_it_began(GpuProcesses, |_| 0.0)),
+        (Criterion::GpuMemory, GpuMemory, since_it_began(GpuMemory, |bytes| bytes + GPU_MEMORY_WITHIN_BYTES)),
+    ]
+}
+
 fn is_of(reading: &Reading, column: ColumnName) -> bool {
     reading.metric == column.entry().name
 }
 
-fn of_sensor<'s>(snapshot: &'s Snapshot, sensor: &str) -> Option<&'s Reading> {
-    snapshot.readings.iter().find(|reading| is_of(reading, ColumnName::Temperature) && reading.subject.as_deref() == Some(sensor))
+fn of_subject<'r>(readings: &'r [Reading], column: ColumnName, subject: &str) -> Option<&'r Reading> {
+    readings.iter().find(|reading| is_of(reading, column) && reading.subject.as_deref() == Some(subject))
 }
 
 fn value(reading: &Reading) -> Value {

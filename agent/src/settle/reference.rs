@@ -75,31 +75,33 @@ impl Kept {
         });
     }
 
-    /// A wait ended without that, and this is how warm the device was; `too_warm`: for that reason. If it was too often, the reference is
-    /// raised to the coolest of these ends; its values then, else nothing.
-    pub fn timed_out(&mut self, values: &BTreeMap<String, f64>, too_warm: bool) -> BTreeMap<String, f64> {
+    /// A wait ended without that, with these temperatures, of which `too_warm` kept it from ending. A sensor of which that was so too often
+    /// has its reference raised to the coolest of these ends; their values then, else nothing.
+    pub fn timed_out(&mut self, values: &BTreeMap<String, f64>, too_warm: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let mut raised_to = BTreeMap::new();
         self.change(|stored| {
             // A sensor that is lost, or work beside it, says nothing of how warm the device is at rest.
             if values.is_empty() {
                 return;
             }
-            if !too_warm {
+            if too_warm.is_empty() {
                 return stored.too_warm.clear();
             }
-            stored.too_warm.push(values.clone());
+            stored.too_warm.push(too_warm.clone());
             if stored.too_warm.len() < TIMEOUTS_THAT_RAISE {
                 return;
             }
-            for ended in std::mem::take(&mut stored.too_warm) {
-                for (sensor, value) in ended {
-                    raised_to.entry(sensor).and_modify(|coolest: &mut f64| *coolest = coolest.min(value)).or_insert(value);
+            let ends = std::mem::take(&mut stored.too_warm);
+            for (sensor, known) in &mut stored.reference.values {
+                // One of several sensors may have been cool enough at times.
+                let Some(of_ends) = ends.iter().map(|end| end.get(sensor).copied()).collect::<Option<Vec<f64>>>() else { continue };
+                let coolest = of_ends.into_iter().fold(f64::INFINITY, f64::min);
+                if coolest > *known {
+                    *known = coolest;
+                    raised_to.insert(sensor.clone(), coolest);
                 }
             }
-            // One of several sensors may have been cool enough.
-            raised_to.retain(|sensor, value| stored.reference.values.get(sensor).is_some_and(|known| known < value));
-            stored.reference.values.extend(raised_to.clone());
-            stored.reference.raised += 1;
+            stored.reference.raised += u32::from(!raised_to.is_empty());
         });
         raised_to
     }
@@ -187,29 +189,45 @@ mod tests {
     #[test]
     fn three_time_outs_in_a_row_raise_it_to_the_coolest_of_their_ends() {
         let state = tempfile::tempdir().unwrap();
-        assert!(opened(state.path(), 40.0).timed_out(&at(51.0), true).is_empty());
+        assert!(opened(state.path(), 40.0).timed_out(&at(51.0), &at(51.0)).is_empty());
         // Whichever keeper sees them.
-        assert!(opened(state.path(), 0.0).timed_out(&at(50.0), true).is_empty());
+        assert!(opened(state.path(), 0.0).timed_out(&at(50.0), &at(50.0)).is_empty());
         let mut kept = opened(state.path(), 0.0);
-        assert_eq!(kept.timed_out(&at(52.0), true), at(50.0));
+        assert_eq!(kept.timed_out(&at(52.0), &at(52.0)), at(50.0));
         let reference = kept.reference().unwrap();
         assert_eq!((&reference.values, reference.raised), (&at(50.0), 1));
-        assert!(kept.timed_out(&at(60.0), true).is_empty(), "they are counted anew");
+        assert!(kept.timed_out(&at(60.0), &at(60.0)).is_empty(), "they are counted anew");
+    }
+
+    #[test]
+    fn only_a_sensor_that_was_too_warm_each_time_is_raised() {
+        let state = tempfile::tempdir().unwrap();
+        let both = |cpu: f64, gpu: f64| [("cpu-thermal".to_owned(), cpu), ("GPU-5b3c7f00".to_owned(), gpu)].into();
+        let first = || vec![reading("cpu-thermal", Some(40.0)), reading("GPU-5b3c7f00", Some(35.0))];
+        let mut kept = Kept::open(state.path(), ID, first);
+        // A GPU that stays hot beside a CPU which is a little above its own reference, and too warm but once.
+        for (cpu, gpu) in [(41.0, 61.0), (52.0, 60.0)] {
+            let too_warm = if cpu > 43.0 { both(cpu, gpu) } else { [("GPU-5b3c7f00".to_owned(), gpu)].into() };
+            assert!(kept.timed_out(&both(cpu, gpu), &too_warm).is_empty());
+        }
+        let too_warm = [("GPU-5b3c7f00".to_owned(), 62.0)].into();
+        assert_eq!(kept.timed_out(&both(42.0, 62.0), &too_warm), [("GPU-5b3c7f00".to_owned(), 60.0)].into());
+        assert_eq!(kept.reference().unwrap().values, both(40.0, 60.0));
     }
 
     #[test]
     fn only_time_outs_of_a_board_that_is_too_warm_count_and_only_in_a_row() {
         let state = tempfile::tempdir().unwrap();
         let mut kept = opened(state.path(), 40.0);
-        let too_warm = |kept: &mut Kept| kept.timed_out(&at(51.0), true);
+        let too_warm = |kept: &mut Kept| kept.timed_out(&at(51.0), &at(51.0));
         assert!(too_warm(&mut kept).is_empty() && too_warm(&mut kept).is_empty());
         kept.settled(&at(42.0));
         assert!(too_warm(&mut kept).is_empty() && too_warm(&mut kept).is_empty());
         // Somebody else was at work on a board that was cool.
-        assert!(kept.timed_out(&at(41.0), false).is_empty());
+        assert!(kept.timed_out(&at(41.0), &BTreeMap::new()).is_empty());
         assert!(too_warm(&mut kept).is_empty() && too_warm(&mut kept).is_empty());
         // Its sensor was lost: nobody knows.
-        assert!(kept.timed_out(&BTreeMap::new(), false).is_empty());
+        assert!(kept.timed_out(&BTreeMap::new(), &BTreeMap::new()).is_empty());
         assert_eq!(too_warm(&mut kept), at(51.0));
     }
 
@@ -225,7 +243,7 @@ mod tests {
         let reference = kept.reference().unwrap();
         assert_eq!((reference.taken_unix_ns, &reference.values, reference.raised), (1_796_038_481_551_593_052, &at(48.312), 0));
         assert!(reference.absent["gpu-thermal"].contains("-256000"));
-        assert_eq!(kept.timed_out(&at(70.0), true), at(58.0));
+        assert_eq!(kept.timed_out(&at(70.0), &at(70.0)), at(58.0));
     }
 
     #[test]
@@ -238,7 +256,7 @@ mod tests {
             let mut kept = Kept::open(state.path(), ID, || panic!("nothing is read"));
             assert!(kept.reference().is_err());
             kept.settled(&at(20.0));
-            assert!(kept.timed_out(&at(90.0), true).is_empty());
+            assert!(kept.timed_out(&at(90.0), &at(90.0)).is_empty());
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
         }
     }

@@ -8,6 +8,7 @@ pub mod codec;
 pub mod columns;
 pub mod companion;
 pub mod format;
+pub mod gpu;
 pub mod headline;
 pub mod inspect;
 pub mod limits;

@@ -13,6 +13,9 @@ pub const MOST_COMPETING_CORES: f64 = 0.1;
 pub const STEADY_C_PER_MIN: f64 = 0.2;
 /// … over this long, ns, is steady: the device has come as far as it will. Longer where a sensor's steps hide that much in this time.
 pub const STEADY_OVER_NS: u64 = 30_000_000_000;
+/// Above what it was when the session began, the memory of a GPU counts as free again, bytes: drivers hand it out in pages of 2 MiB, and
+/// what a desktop draws comes and goes by a few of them; a compute context that was left behind holds hundreds of MiB with its kernels.
+pub const GPU_MEMORY_WITHIN_BYTES: f64 = (32 << 20) as f64;
 /// Everything has to be so for this long, ns.
 pub const HELD_FOR_NS: u64 = 3_000_000_000;
 /// So many time-outs in a row that found the device too warm raise its reference.
@@ -73,6 +76,10 @@ pub enum Criterion {
     SwapIn,
     /// cpufreq policies whose limits are narrower than they were in this session.
     FrequencyLimits,
+    /// Processes that have a compute context on a GPU.
+    GpuProcesses,
+    /// Memory of a GPU in use, bytes: at most a little above what it was when the session began.
+    GpuMemory,
 }
 
 impl Criterion {
@@ -85,6 +92,8 @@ impl Criterion {
             Criterion::Throttle => ("throttle_count", Unit::Count),
             Criterion::SwapIn => ("swap_in_pages_count", Unit::Count),
             Criterion::FrequencyLimits => ("narrowed_policies_count", Unit::Count),
+            Criterion::GpuProcesses => ("gpu_processes_count", Unit::Count),
+            Criterion::GpuMemory => ("gpu_memory_used_bytes", Unit::Bytes),
         }
     }
 }
@@ -95,7 +104,7 @@ impl Criterion {
 pub struct Finding {
     /// Which.
     pub criterion: Criterion,
-    /// Of which sensor.
+    /// Of which sensor, or GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Whether it was so; `None` = left out, because the device doesn't tell.
@@ -138,7 +147,7 @@ pub struct Evidence {
     pub verdict: Option<Verdict>,
     /// What it was judged by; `None` = it could not be read, `criteria` say why.
     pub reference: Option<Reference>,
-    /// How far the headline sensor was above its reference at the end; below zero if under it. `None` without either.
+    /// How far the sensor that was furthest above its reference was above it at the end; below zero if under it. `None` without either.
     pub offset_c: Option<f64>,
     pub criteria: Vec<Finding>,
     /// One row per look, thinned out where there were many; one column per criterion that isn't left out.
