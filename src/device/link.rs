@@ -2,11 +2,15 @@
 //!
 //! A transport gives one. Must not know what is said over it.
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 /// What an agent is started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +59,37 @@ impl Link {
 
 impl End for Child {
     fn within(&mut self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        loop {
-            match self.try_wait() {
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-                ended => return matches!(ended, Ok(Some(_))),
-            }
+        let id = WaitId::Pid(Pid::from_child(self));
+        let (sender, ended) = channel();
+        // A thread waits, which every system and kernel can. It reaps nothing, and ends with the process.
+        let wait = move || {
+            let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+            let _ = sender.send(());
+        };
+        if thread::Builder::new().name("ended".into()).spawn(wait).is_ok() {
+            let _ = ended.recv_timeout(limit);
         }
+        matches!(self.try_wait(), Ok(Some(_)))
     }
 
     fn now(&mut self) {
         // By its handle; what it had started itself dies with it, or is a keeper.
         let _ = self.kill().and_then(|()| self.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_waited_for_until_it_has_ended_or_the_time_is_over() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!child.within(Duration::from_millis(1)));
+        child.kill().unwrap();
+        assert!(child.within(Duration::from_secs(60)));
+        assert!(child.within(Duration::from_secs(60)), "whoever asks again hears the same");
     }
 }
