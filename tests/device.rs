@@ -12,3 +12,5 @@ mod lab;
 mod board;
 #[path = "device/sensors.rs"]
 mod sensors;
+#[path = "device/settings.rs"]
+mod settings;
