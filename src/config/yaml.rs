@@ -13,6 +13,9 @@ const MAX_NODES: usize = 200_000;
 /// Of a text that is copied as often as a short one.
 const WEIGHT_BYTES: usize = 256;
 
+const NUL: &str = "a NUL character";
+const NO_NUL: &str = "no path, argument or variable can contain one: remove it";
+
 /// A value and where it stands. Behind an alias, the value itself stands where the alias is, what is inside of it where it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -177,6 +180,19 @@ pub fn read(source: &str, base: usize, out: &mut Diagnostics) -> Option<Node> {
 }
 
 fn parsed(source: &str, out: &mut Diagnostics) -> Option<Node> {
+    // Ahead of the parser: to it a NUL is the end of the text, and of the others it tells where their value begins.
+    if let Some((start, c)) = source.char_indices().find(|(_, c)| is_never_raw(*c)) {
+        let code = u32::from(c);
+        let (message, hint) = match c {
+            '\0' => (NUL.to_owned(), NO_NUL.to_owned()),
+            _ => (
+                format!("U+{code:04X}, a character that YAML takes only as an escape"),
+                format!("remove it, or write `\\u{code:04x}` in double quotes"),
+            ),
+        };
+        out.error(Span { start, end: start + c.len_utf8() }, message).label("here").hint(hint);
+        return None;
+    }
     let options = granit::options! { emit_comments: false, emit_unresolved_aliases: true };
     let mut reader = Reader { source, out, open: Vec::new(), anchors: HashMap::new(), n_nodes: 0, root: None, n_documents: 0, unmerged: false };
     for next in Parser::new_from_str_with_options(source, options) {
@@ -242,7 +258,7 @@ impl Reader<'_> {
             }
             Event::Scalar(text, style, anchor, _) => {
                 if text.contains('\0') {
-                    self.out.error(here(span), "a NUL character").hint("no path, argument or variable can contain one: remove it").conclusive();
+                    self.out.error(here(span), NUL).hint(NO_NUL).conclusive();
                 }
                 let quoted = style != ScalarStyle::Plain || tag.is_some_and(|(is_text, _)| is_text);
                 let node = Node { span: here(span), kind: Kind::Scalar(Scalar { text: text.into_owned(), quoted }) };
@@ -400,6 +416,11 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// No YAML has it as it is: it is none of what YAML 1.2.2 calls printable (5.1).
+fn is_never_raw(c: char) -> bool {
+    c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}') || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 fn here(span: granit::Span) -> Span {
@@ -573,6 +594,23 @@ mod tests {
         ] {
             assert_eq!(faults(source), [message], "{source:?}");
         }
+    }
+
+    #[test]
+    fn a_character_that_yaml_does_not_take_is_named_by_its_code_where_it_stands() {
+        for (c, code) in [('\u{7f}', "U+007F"), ('\u{9b}', "U+009B"), ('\u{1b}', "U+001B"), ('\u{ffff}', "U+FFFF")] {
+            for text in ["a: \"x y^z\"", "a: 'x^'", "a: b ^c", "a: |\n  b\n  c^\n", "a: 1 # b^\n", "a^: 1", "^"] {
+                let source = text.replace('^', &c.to_string());
+                let mut out = Diagnostics::default();
+                assert!(read(&source, 0, &mut out).is_none());
+                let (errors, _) = out.finish();
+                assert_eq!(errors.len(), 1, "{source:?}");
+                assert!(errors[0].message.starts_with(code), "{source:?}: {}", errors[0].message);
+                assert_eq!(Some(errors[0].labels[0].0.start), text.find('^'), "{source:?}");
+            }
+        }
+        assert_eq!(faults("a: 1\n\0b: 2\n"), [NUL]);
+        assert_eq!(entries(&tree("a: \"\\u007f\"\nb: \u{85}c\td\n")), [("a", "\u{7f}".into()), ("b", "\u{85}c\td".into())]);
     }
 
     #[test]
