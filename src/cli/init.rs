@@ -96,7 +96,7 @@ fn memory_bytes() -> Option<u64> {
 fn ask(finding: &Finding) -> Result<Probed, Refusal> {
     let device = this_machine();
     let models = init::first_of(&finding.models, Format::Onnx, init::MOST_TRIED).0.iter().map(|model| model.path.display().to_string()).collect();
-    let request = ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models, needs: None };
+    let request = ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models, needs: None, polling_hz: None };
     device::probe(&device, &request).map_err(|error| Refusal { message: error.to_string(), hint: init_hint(&error), code: exit::NO_DEVICE })
 }
 

@@ -119,6 +119,8 @@ impl View<'_> {
             for power in asked_for {
                 if let Some(what) = power::shortfall(power, report) {
                     text += &format!("    {}\n", plain(&what));
+                } else if let Some(what) = power::because(power, report) {
+                    text += &format!("    {}\n", plain(&what));
                 } else if let Some(what) = power::unknown(power, report) {
                     text += &format!("    {what}{}\n", self.asks("asks"));
                 }

@@ -4,6 +4,8 @@ use super::words::plain;
 use super::{ProbeArgs, complain, draft, exit, print, run};
 use crate::config::model::{Device, Limits, Local, Transport};
 use crate::device::{self, DeviceError};
+use crate::energy::polling;
+use crate::plan::power::LEAST_POLLING_HZ;
 use crate::probe::{self, Row, Section};
 use crate::report;
 use indexmap::IndexMap;
@@ -44,11 +46,12 @@ pub fn probe(args: &ProbeArgs) -> u8 {
             }
         },
     };
-    let request = ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models: Vec::new(), needs: None };
     let mut reached = 0;
     let mut entries = Vec::new();
     let mut text = String::new();
-    for device in &devices {
+    for (device, hz) in &devices {
+        let (root, models) = (root.clone(), Vec::new());
+        let request = ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models, needs: None, polling_hz: Some(*hz) };
         match device::probe(device, &request) {
             Ok(probed) => {
                 reached += 1;
@@ -73,17 +76,19 @@ pub fn probe(args: &ProbeArgs) -> u8 {
     }
 }
 
-/// Devices to ask: this machine, or those of a campaign.
-fn devices(args: &ProbeArgs) -> Result<Vec<Device>, u8> {
-    let Some(file) = &args.file else { return Ok(vec![this_machine()]) };
+/// Devices to ask: this machine, or those of a campaign. With each, how many samples a second its instruments have to bear.
+fn devices(args: &ProbeArgs) -> Result<Vec<(Device, f64)>, u8> {
+    let Some(file) = &args.file else { return Ok(vec![(this_machine(), LEAST_POLLING_HZ)]) };
     // A campaign of a later build has devices that can be asked today.
     let campaign = draft(file, &[])?.campaign;
-    let Some(id) = &args.device else {
-        let is_used = |id: &String| campaign.blocks.iter().any(|block| block.devices.contains(id));
-        return Ok(campaign.devices.iter().filter(|(id, _)| is_used(id)).map(|(_, device)| device.clone()).collect());
+    let is_used = |device: &&Device| campaign.blocks.iter().any(|block| block.devices.contains(&device.id));
+    let with_hz = |device: &Device| {
+        let blocks = campaign.blocks.iter().filter(|block| block.devices.contains(&device.id));
+        (device.clone(), blocks.map(|block| block.settings.sample_hz).fold(LEAST_POLLING_HZ, f64::max))
     };
+    let Some(id) = &args.device else { return Ok(campaign.devices.values().filter(is_used).map(with_hz).collect()) };
     match campaign.devices.get(id) {
-        Some(device) => Ok(vec![device.clone()]),
+        Some(device) => Ok(vec![with_hz(device)]),
         None => {
             complain(&run::no_device(id), Some(&run::devices_of(&campaign)));
             Err(exit::USAGE)
@@ -107,6 +112,9 @@ fn entry(device: &str, probed: &Probed) -> Value {
     entry["device"] = device.into();
     entry["summary"] = probe::machine_line(&probed.machine).into();
     for (capability, shown) in probed.capabilities.iter().zip(entry["capabilities"].as_array_mut().into_iter().flatten()) {
+        if capability.present().is_some_and(|present| present.polled.is_some()) {
+            shown["found"]["present"]["polling"] = json!(polling::verdict(capability));
+        }
         if capability.absent().is_some() {
             shown["found"]["absent"]["remedy"] = probe::remedy(capability, &probed.machine).into();
         }

@@ -45,6 +45,11 @@ impl Progress {
         match event {
             Event::CampaignStarted { .. } | Event::DeviceReady { .. } | Event::DeviceReleased { .. } => {}
             Event::OlderKeeper { device } => self.talk(&format!("  {device}  an older isotherm's keeper is there: its runs are finished first")),
+            Event::Polling { device, hz } => {
+                self.talk(&format!(
+                    "  {device}  its energy instruments are read rarely and {hz} times a second in turn, for 8 s: does that change them?"
+                ));
+            }
             Event::DeviceFailed { device, message, hint } => {
                 self.talk(&format!("  {device}  ✗ {}", plain(message)));
                 if let Some(hint) = hint {

@@ -85,7 +85,7 @@ mod tests {
         let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let Link { stdin, stdout, stderr, mut end } = Link::of_child(child).unwrap();
-        let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), needs: None };
+        let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), needs: None, polling_hz: None };
         ask(stdin, stdout, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(words(stderr, &mut *end), "no room for it");
     }

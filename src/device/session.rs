@@ -6,6 +6,7 @@ use crate::config::model::Device;
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
 use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
+use isotherm_wire::probe::Capability;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::fs::File;
@@ -179,7 +180,16 @@ impl Session {
 
     /// The machine, and the files asked for by content.
     pub fn inspect(&mut self, files: Vec<FileQuery>) -> Result<Inspected, DeviceError> {
-        match self.call(Request::Inspect(InspectRequest { files }), INSPECT_TIMEOUT)? {
+        self.ask_what_it_is(InspectRequest { files, polling_hz: None })
+    }
+
+    /// Energy instruments, with what they say when they are read rarely and so often a second in turn.
+    pub fn try_polling(&mut self, hz: f64) -> Result<Vec<Capability>, DeviceError> {
+        Ok(self.ask_what_it_is(InspectRequest { files: Vec::new(), polling_hz: Some(hz) })?.instruments)
+    }
+
+    fn ask_what_it_is(&mut self, request: InspectRequest) -> Result<Inspected, DeviceError> {
+        match self.call(Request::Inspect(request), INSPECT_TIMEOUT)? {
             Reply::Inspected(inspected) => Ok(*inspected),
             other => Err(self.unexpected(&other)),
         }

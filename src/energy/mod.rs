@@ -5,6 +5,7 @@
 mod figure;
 mod ladder;
 mod net;
+pub mod polling;
 mod trace;
 
 pub use figure::Timed;

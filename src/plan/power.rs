@@ -4,15 +4,19 @@
 //! instrument is read, nor what is made of its readings.
 
 use super::identity::DeviceReport;
+use super::point::Point;
 use crate::config::model::Power;
 use crate::energy;
+use crate::energy::polling::{self, Verdict};
 use crate::store::record::Kind;
-use isotherm_wire::probe::{Capability, Cause, Found};
+use isotherm_wire::probe::{Capability, Cause, Found, Polled};
 use std::time::Duration;
 
 /// Instruments that take less than this to read, all together, are read in timing runs, ns: a hundredth of the time between two samples
 /// at 10 Hz.
 const CHEAP_NS: u64 = 1_000_000;
+/// What reading an instrument does to it is looked at with no fewer readings a second: where these change nothing, fewer don't.
+pub const LEAST_POLLING_HZ: f64 = 10.0;
 
 /// The runs of one repetition of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,18 +44,19 @@ impl Runs {
                 Power::Only => Runs::Only,
             };
         };
-        let costs: Vec<Option<u64>> = instruments.iter().filter(|one| one.measures_energy()).map(|one| one.present()?.cost_ns).collect();
         match power {
             Power::Off => Runs::Timing,
             Power::Only => Runs::Only,
-            _ if costs.is_empty() => Runs::Timing,
+            _ if !instruments.iter().any(Capability::measures_energy) => Runs::Timing,
             Power::Split => Runs::Split,
             Power::Together => Runs::Together,
-            // A cost that isn't known may be any.
-            Power::Auto => match costs.into_iter().sum::<Option<u64>>() {
-                Some(all) if all < CHEAP_NS => Runs::Together,
-                _ => Runs::Split,
-            },
+            Power::Auto => {
+                if hurdle(instruments).is_some() {
+                    Runs::Split
+                } else {
+                    Runs::Together
+                }
+            }
         }
     }
 
@@ -82,6 +87,39 @@ pub fn possible(power: Power) -> &'static [Kind] {
     }
 }
 
+/// Why `auto` doesn't read these in timing runs, in words; `None` = nothing is known to stand against it.
+fn hurdle(instruments: &[Capability]) -> Option<String> {
+    let measuring = || instruments.iter().filter(|one| one.measures_energy());
+    let cost_ns = |one: &Capability| one.present().and_then(|present| present.cost_ns);
+    // A cost that isn't known may be any.
+    if let Some(one) = measuring().find(|one| cost_ns(one).is_none()) {
+        return Some(format!("what a reading of {} costs is not known", one.name));
+    }
+    let all_ns: u64 = measuring().filter_map(cost_ns).sum();
+    if all_ns >= CHEAP_NS {
+        return Some(format!("its instruments take {:.1} ms to read", all_ns as f64 / 1e6));
+    }
+    let shifts = |one: &Capability| polling::verdict(one).filter(|verdict| !matches!(verdict, Verdict::NoShift { .. }));
+    measuring().find_map(|one| Some(format!("{}: {}", one.name, shifts(one)?)))
+}
+
+/// Readings a second with which it has to be found out what they do to these instruments; `None` = no run of these points hangs on it, or it
+/// is known.
+#[must_use]
+pub fn polling_hz(points: &[Point], instruments: &[Capability]) -> Option<f64> {
+    let rates = points.iter().filter(|point| point.settings.power == Power::Auto).map(|point| point.settings.sample_hz);
+    let hz = rates.reduce(f64::max)?.max(LEAST_POLLING_HZ);
+    let is_open = |one: &Capability| one.measures_energy() && one.present().is_some_and(|it| it.polled.as_ref().is_none_or(|polled| polled.hz < hz));
+    (hurdle(instruments).is_none() && instruments.iter().any(is_open)).then_some(hz)
+}
+
+/// Why energy has runs of its own where that was left open, in words.
+#[must_use]
+pub fn because(power: Power, report: Option<&DeviceReport>) -> Option<String> {
+    let why = hurdle(report?.instruments.as_ref()?).filter(|_| power == Power::Auto)?;
+    Some(format!("power runs of their own: {why}"))
+}
+
 /// How long the device's instrument of record goes without a new value with this backend; zero where nothing is known of that.
 #[must_use]
 pub fn period(backend: &str, report: Option<&DeviceReport>) -> Duration {
@@ -110,8 +148,13 @@ pub fn shortfall(power: Power, report: Option<&DeviceReport>) -> Option<String> 
 /// What isn't known before a device was asked, in words.
 #[must_use]
 pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static str> {
+    let instruments = report.and_then(|report| report.instruments.as_deref());
+    let is_open = |one: &Capability| one.measures_energy() && polling::verdict(one).is_none();
     match power {
-        _ if report.is_some_and(|report| report.instruments.is_some()) => None,
+        Power::Auto if instruments.is_some_and(|all| hurdle(all).is_none() && all.iter().any(is_open)) => {
+            Some("whether reading its energy instruments changes what they say, so that it needs power runs, is not known yet")
+        }
+        _ if instruments.is_some() => None,
         Power::Off => None,
         Power::Auto => Some("whether energy is measured in these runs, in runs of their own or not at all is not known yet"),
         Power::Split => Some("whether it has an energy instrument, and so power runs, is not known yet"),
@@ -122,14 +165,15 @@ pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static s
 /// Instruments as a device has them now, with what was known of them.
 ///
 /// A night that goes on after a start of its device wants the same runs as before. So the first cost stands, which is measured and differs
-/// from time to time, and an instrument that is there and can't be read any more stays one: its runs fail and say why, instead of not being planned.
-/// So does one that isn't named any more because who would name it didn't answer.
+/// from time to time, and so does what was said when it was polled, until it is polled more often. An instrument that is there and can't be
+/// read any more stays one: its runs fail and say why, instead of not being planned. So does one that isn't named any more because who would
+/// name it didn't answer.
 #[must_use]
-pub fn remembered(mut now: Vec<Capability>, earlier: Option<&DeviceReport>) -> Vec<Capability> {
+pub fn remembered(mut now: Vec<Capability>, earlier: &[Capability]) -> Vec<Capability> {
     let unanswered = |one: &Capability| one.absent().is_some_and(|why| why.cause != Cause::NotThere);
     let mut unmatched: Vec<usize> = (0..now.len()).collect();
     let mut unnamed = Vec::new();
-    for earlier in earlier.and_then(|report| report.instruments.as_ref()).into_iter().flatten() {
+    for earlier in earlier {
         let Some(at) = unmatched.iter().position(|&at| is_same(&now[at], earlier)) else {
             // A directory or a tool that names instruments has its own entry if it doesn't answer: their sources begin with its.
             let names_it = |one: &Capability| unanswered(one) && !one.source.is_empty() && earlier.source.starts_with(&one.source);
@@ -139,7 +183,11 @@ pub fn remembered(mut now: Vec<Capability>, earlier: Option<&DeviceReport>) -> V
         let one = &mut now[unmatched.remove(at)];
         let is_unanswered = unanswered(one);
         match (&mut one.found, &earlier.found) {
-            (Found::Present(now), Found::Present(then)) => now.cost_ns = then.cost_ns,
+            (Found::Present(now), Found::Present(then)) => {
+                now.cost_ns = then.cost_ns;
+                let is_more = |polled: &Polled| then.polled.as_ref().is_none_or(|earlier| polled.hz > earlier.hz);
+                now.polled = now.polled.take().filter(is_more).or_else(|| then.polled.clone());
+            }
             (found, Found::Present(_)) if is_unanswered => found.clone_from(&earlier.found),
             _ => {}
         }
@@ -167,7 +215,7 @@ fn unnumbered(source: &str) -> String {
 mod tests {
     use super::*;
     use crate::plan::identity::REPORT_VERSION;
-    use isotherm_wire::probe::{Absent, Family, Present};
+    use isotherm_wire::probe::{Absent, Family, PolledPair, Present};
 
     fn instrument(name: &str, found: Result<Option<u64>, Cause>) -> Capability {
         let found = match found {
@@ -196,6 +244,58 @@ mod tests {
         assert_eq!(of(&[]), Runs::Timing);
     }
 
+    /// It said so in eight pairs of blocks.
+    fn polled(mut instrument: Capability, hz: f64, often: f64) -> Capability {
+        if let Found::Present(present) = &mut instrument.found {
+            let pair = PolledPair { rarely: Some(10.0), often: Some(often) };
+            present.polled = Some(Polled { hz, pairs: vec![pair; 8], followed: 32, new: 32 });
+        }
+        instrument
+    }
+
+    #[test]
+    fn auto_reads_in_timing_runs_only_what_says_the_same_when_it_is_read_often() {
+        let rapl = || instrument("rapl", Ok(Some(2000)));
+        let of = |instruments: &[Capability]| {
+            let report = report(instruments.to_vec());
+            (Runs::of(Power::Auto, Some(&report)), because(Power::Auto, Some(&report)).or(unknown(Power::Auto, Some(&report)).map(str::to_owned)))
+        };
+        assert_eq!(of(&[polled(rapl(), 10.0, 10.1)]), (Runs::Together, None));
+        let (runs, why) = of(&[polled(rapl(), 10.0, 10.0), polled(instrument("ina", Ok(Some(2000))), 10.0, 11.0)]);
+        let expected = "power runs of their own: ina: read 10 times a second it says 10.0 % more (+10.0 … +10.0 %)";
+        assert_eq!((runs, why.as_deref()), (Runs::Split, Some(expected)));
+        let (runs, why) = of(&[instrument("rapl", Ok(Some(1_200_000)))]);
+        assert_eq!((runs, why.as_deref()), (Runs::Split, Some("power runs of their own: its instruments take 1.2 ms to read")));
+        // Until somebody has looked, nothing stands against it.
+        let (runs, why) = of(&[rapl()]);
+        assert!(runs == Runs::Together && why.is_some_and(|why| why.ends_with("so that it needs power runs, is not known yet")));
+    }
+
+    #[test]
+    fn polling_is_tried_where_runs_hang_on_it_and_once_for_each_higher_rate() {
+        let points = |power: &str| {
+            let block = |hz| {
+                format!(
+                    "  - {{ devices: here, backend: command, argv: [x], params: {{ hz: {hz} }}, measure: {{ power: {power}, sample_hz: {hz} }} }}"
+                )
+            };
+            let text = format!("devices: {{ here: {{ local: {{}} }} }}\nmatrix:\n{}\n{}\n", block(5), block(20));
+            let campaign = crate::config::parse(&text, std::path::Path::new("/c/x.yaml")).expect("a campaign");
+            crate::plan::expand::expand(&campaign, &std::collections::BTreeMap::new()).expect("two points").points
+        };
+        let rapl = || instrument("rapl", Ok(Some(2000)));
+        let (auto, split) = (points("auto"), points("split"));
+        assert_eq!((polling_hz(&auto, &[rapl()]), polling_hz(&auto[..1], &[rapl()])), (Some(20.0), Some(10.0)));
+        assert_eq!((polling_hz(&split, &[rapl()]), polling_hz(&auto, &[])), (None, None));
+        assert_eq!(polling_hz(&auto, &[instrument("rapl", Ok(Some(1_200_000)))]), None, "its cost is enough");
+        let known = |hz| polling_hz(&auto, &[polled(rapl(), hz, 10.0)]);
+        assert_eq!((known(20.0), known(10.0)), (None, Some(20.0)));
+        // What was said first stands, until it is read more often.
+        let again = |hz| remembered(vec![polled(rapl(), hz, 11.0)], &[polled(rapl(), 10.0, 10.0)]);
+        assert_eq!((again(10.0), again(20.0)), (vec![polled(rapl(), 10.0, 10.0)], vec![polled(rapl(), 20.0, 11.0)]));
+        assert_eq!(remembered(vec![rapl()], &[polled(rapl(), 10.0, 10.0)]), [polled(rapl(), 10.0, 10.0)]);
+    }
+
     #[test]
     fn a_device_without_an_instrument_has_no_power_runs_unless_they_are_all_that_is_asked_for() {
         let mut battery = instrument("BAT0", Ok(Some(1)));
@@ -220,14 +320,14 @@ mod tests {
 
     #[test]
     fn what_can_not_be_read_any_more_stays_an_instrument_and_costs_do_not_waver() {
-        let earlier = report(vec![instrument("rapl", Ok(Some(500_000))), instrument("ina", Ok(Some(3000)))]);
+        let earlier = [instrument("rapl", Ok(Some(500_000))), instrument("ina", Ok(Some(3000)))];
         for cause in [Cause::NotPermitted, Cause::NoAnswer, Cause::Failed] {
-            let lost = remembered(vec![instrument("rapl", Err(cause))], Some(&earlier));
+            let lost = remembered(vec![instrument("rapl", Err(cause))], &earlier);
             assert_eq!(lost[0], instrument("rapl", Ok(Some(500_000))));
         }
-        let slower = remembered(vec![instrument("rapl", Ok(Some(2_000_000)))], Some(&earlier));
+        let slower = remembered(vec![instrument("rapl", Ok(Some(2_000_000)))], &earlier);
         assert_eq!(slower[0].present().and_then(|present| present.cost_ns), Some(500_000));
-        let gone = remembered(vec![instrument("rapl", Err(Cause::NotThere))], Some(&earlier));
+        let gone = remembered(vec![instrument("rapl", Err(Cause::NotThere))], &earlier);
         assert!(gone[0].present().is_none());
     }
 
@@ -238,27 +338,27 @@ mod tests {
 
     #[test]
     fn chips_that_are_numbered_anew_are_known_by_their_names() {
-        let earlier = report(vec![of_chip(1, "ina226 VDD_IN", Ok(Some(800_000))), of_chip(3, "amdgpu PPT", Ok(Some(3000)))]);
-        let now = remembered(vec![of_chip(1, "amdgpu PPT", Ok(Some(9000))), of_chip(4, "ina226 VDD_IN", Ok(Some(2_000_000)))], Some(&earlier));
+        let earlier = [of_chip(1, "ina226 VDD_IN", Ok(Some(800_000))), of_chip(3, "amdgpu PPT", Ok(Some(3000)))];
+        let now = remembered(vec![of_chip(1, "amdgpu PPT", Ok(Some(9000))), of_chip(4, "ina226 VDD_IN", Ok(Some(2_000_000)))], &earlier);
         assert_eq!(now, [of_chip(1, "amdgpu PPT", Ok(Some(3000))), of_chip(4, "ina226 VDD_IN", Ok(Some(800_000)))]);
-        let locked = remembered(vec![of_chip(4, "ina226 VDD_IN", Err(Cause::NotPermitted))], Some(&earlier));
+        let locked = remembered(vec![of_chip(4, "ina226 VDD_IN", Err(Cause::NotPermitted))], &earlier);
         assert_eq!(locked, [of_chip(4, "ina226 VDD_IN", Ok(Some(800_000)))]);
         // Of two that are alike each has its own.
         let twins = |costs: [u64; 2]| Vec::from([0, 1].map(|at| of_chip(at, "ina226 power1", Ok(Some(costs[at as usize])))));
-        assert_eq!(remembered(twins([7, 8]), Some(&report(twins([1, 2])))), twins([1, 2]));
+        assert_eq!(remembered(twins([7, 8]), &twins([1, 2])), twins([1, 2]));
     }
 
     #[test]
     fn what_nobody_names_because_who_would_does_not_answer_stays_an_instrument() {
         let of_gpu = |id: &str, source: &str, found| Capability { id: id.into(), source: source.into(), ..instrument("GPU-5b3c7f00", found) };
         let gpu = of_gpu("gpu.GPU-5b3c7f00.power", "nvml:power", Ok(Some(20_000)));
-        let earlier = report(vec![gpu.clone()]);
+        let earlier = [gpu.clone()];
         let refused = |source: &str, cause| of_gpu("gpu.nvidia", source, Err(cause));
-        let now = remembered(vec![refused("nvml:", Cause::NoAnswer)], Some(&earlier));
+        let now = remembered(vec![refused("nvml:", Cause::NoAnswer)], &earlier);
         assert_eq!(now, [refused("nvml:", Cause::NoAnswer), gpu]);
         for gone in [refused("nvml:", Cause::NotThere), refused("nvidia-smi:", Cause::NoAnswer), refused("", Cause::NotTried)] {
-            assert_eq!(remembered(vec![gone.clone()], Some(&earlier)), [gone]);
+            assert_eq!(remembered(vec![gone.clone()], &earlier), [gone]);
         }
-        assert_eq!(remembered(Vec::new(), Some(&earlier)), []);
+        assert_eq!(remembered(Vec::new(), &earlier), []);
     }
 }

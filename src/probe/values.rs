@@ -1,5 +1,6 @@
 //! Values in words.
 
+use crate::energy::polling;
 use isotherm_wire::probe::{Capability, Family, Present};
 
 /// What the firmware's bits 0–3 (now) and 16–19 (since boot) stand for.
@@ -48,6 +49,7 @@ pub fn value(capability: &Capability, present: &Present) -> String {
         (Family::Cgroup, _) => parts.extend(fact("cgroup").map(str::to_owned)),
         _ => {}
     }
+    parts.extend(present.polled.as_ref().and_then(|_| polling::verdict(capability)).map(|verdict| verdict.to_string()));
     parts.extend(present.flaky.as_ref().map(|flaky| format!("unreliable: {flaky}")));
     parts.join(", ")
 }

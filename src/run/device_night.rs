@@ -226,19 +226,26 @@ impl DeviceNight<'_, '_> {
         let containment = &inspected.machine.containment;
         let level = serde_json::to_value(containment.level).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
         let welcome = self.session.welcome()?;
+        let engine = welcome.engine.clone();
         self.night.emit(Event::DeviceReady {
             device: id.clone(),
             agent_sha256: welcome.agent_sha256.clone(),
             keeper_is_new: welcome.keeper_is_new,
             containment: if containment.cgroup { format!("{level} + cgroup") } else { level },
         });
+        let earlier = self.night.reports.get(id).and_then(|report| report.instruments.as_deref()).unwrap_or_default();
+        let mut instruments = power::remembered(inspected.instruments, earlier);
+        if let Some(hz) = power::polling_hz(&points, &instruments) {
+            self.night.emit(Event::Polling { device: id.clone(), hz });
+            instruments = power::remembered(self.session.try_polling(hz)?, &instruments);
+        }
         let report = DeviceReport {
             report_version: REPORT_VERSION,
             taken_at: clock::utc_seconds(),
             machine: inspected.machine,
-            engine: welcome.engine.clone(),
+            engine,
             files: inspected.files,
-            instruments: Some(power::remembered(inspected.instruments, self.night.reports.get(id))),
+            instruments: Some(instruments),
         };
         self.night.learn(id, report)?;
         self.check_models()

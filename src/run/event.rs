@@ -29,6 +29,11 @@ pub enum Event {
     OlderKeeper {
         device: String,
     },
+    /// Its energy instruments are read rarely and so often a second in turn, because runs hang on what that does to what they say.
+    Polling {
+        device: String,
+        hz: f64,
+    },
     /// Nothing can run there: why and what to do.
     DeviceFailed {
         device: String,

@@ -46,7 +46,7 @@ fn a_keeper_is_greeted_runs_a_process_and_builtin_inference_and_gives_the_board_
         let board = Board::of(agent);
         let (mut client, welcome) = board.session();
         assert!(welcome.keeper_is_new);
-        let Reply::Inspected(inspected) = client.ask(Request::Inspect(InspectRequest { files: vec![] })) else { panic!("{architecture}") };
+        let Reply::Inspected(inspected) = client.ask(Request::Inspect(InspectRequest::default())) else { panic!("{architecture}") };
         let machine = inspected.machine;
         let expected = if architecture == Architecture::Armv7 { "armv7l".to_owned() } else { architecture.to_string() };
         assert_eq!((machine.arch, machine.containment.level), (expected, ContainmentLevel::PidNamespace), "{:?}", machine.containment);

@@ -11,7 +11,7 @@ use std::path::Path;
 const METER: &str = "class/hwmon/hwmon0/power1_input";
 
 /// A board whose only energy instrument is a monitor of its input, with two repetitions of a short workload.
-fn metered(user: User, power: &str) -> Option<Board> {
+pub fn metered(user: User, power: &str) -> Option<Board> {
     let board = unmetered(user, power)?;
     fs::remove_file(board.lab.path("sys/class/hwmon")).unwrap();
     for (file, text) in [("name", "ina226"), ("power1_label", "VDD_IN"), ("power1_input", "6000000")] {
@@ -43,7 +43,7 @@ fn asks_for(board: &Board, power: &str) {
 }
 
 /// Names of the records, sorted.
-fn names(lab: &Lab) -> Vec<String> {
+pub fn names(lab: &Lab) -> Vec<String> {
     let mut names: Vec<String> = lab.records("c").iter().map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
     names.sort();
     names

@@ -2,7 +2,8 @@
 
 use super::outgoing::{self, Outgoing};
 use super::{Client, Current, Introduction, Keeper, LINGER_NS, SOCKET_NAME, execute, lease::Lease};
-use crate::{sampler, spool, sys, task};
+use crate::sampler::{self, polling};
+use crate::{spool, sys, task};
 use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
 use isotherm_wire::protocol_version;
@@ -221,7 +222,13 @@ fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
     let mut hashes = keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner);
     let files = request.files.iter().map(|query| (query.key.clone(), hashes.answer(query))).collect();
     hashes.save();
-    let instruments = keeper.sensors().lock().unwrap_or_else(PoisonError::into_inner).instruments().to_vec();
+    let mut sensors = sampler::lock(keeper.sensors());
+    let instruments = match request.polling_hz {
+        // Whoever has the sensors in hand keeps a run from reading them: it must not be on already.
+        Some(hz) if keeper.state().current.is_none() => polling::try_out(&mut sensors, hz),
+        _ => sensors.instruments().to_vec(),
+    };
+    drop(sensors);
     Inspected { machine: keeper.machine(), files, snapshot, instruments }
 }
 

@@ -121,6 +121,7 @@ fn product(prober: &Prober, volts: &Path, amperes: &Path) -> Result<Present, Abs
         value: volts.value.zip(amperes.value).map(|(mv, ma)| mv * ma),
         facts: facts([("from", Some("voltage × current".into()))]),
         flaky: volts.flaky.or(amperes.flaky),
+        ..Present::default()
     })
 }
 
@@ -178,6 +179,7 @@ fn battery_product(prober: &Prober, volts: &Path, amperes: &Path) -> Result<Pres
         value: volts.value.zip(amperes.value).map(|(uv, ua)| uv * ua / 1e6),
         facts: facts([("from", Some("voltage × current".into()))]),
         flaky: volts.flaky.or(amperes.flaky),
+        ..Present::default()
     })
 }
 

@@ -18,12 +18,12 @@ pub mod temperature;
 mod throttling;
 pub mod trial;
 
-use crate::sampler::sensors;
+use crate::sampler::{Sensors, polling, sensors};
 use crate::{inspect, keep, sys, task};
 use execute::Runner;
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::inspect::{ContainmentCapability, Machine};
-use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, PROBE_VERSION, Present, ProbeAnswer, ProbeRequest, Probed};
+use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, PROBE_VERSION, Polled, Present, ProbeAnswer, ProbeRequest, Probed};
 use isotherm_wire::session::{Engine, Failure};
 use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,11 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
     let runner = if prober.is_live() { Runner::contained().map_err(|e| other(format!("becoming subreaper: {e}")))? } else { Runner::Nothing };
     let around = if prober.is_live() { Surroundings::of_this_process() } else { Surroundings::of_a_copy(&prober) };
     let machine = machine(&prober, runner.containment());
-    let capabilities = capabilities(&prober, &around, &runner, &machine);
+    let mut capabilities = capabilities(&prober, &around, &runner, &machine);
+    // Not beside a measurement, which it would disturb more than the rest does.
+    if let Some(hz) = request.polling_hz.filter(|_| prober.is_live() && held_by.is_none()) {
+        poll(&mut capabilities, hz);
+    }
     let models = request.models.iter().map(|path| inference::try_model(&prober, &runner, path)).collect();
     let needs = |needs| readiness::look(&Prober::with_deadlines(root, READINESS_DEADLINE, READINESS_TOGETHER), &around, &runner, needs);
     let readiness = request.needs.as_ref().map(needs);
@@ -124,6 +128,23 @@ fn capabilities(prober: &Prober, around: &Surroundings, runner: &Runner, machine
         }
     }
     entries
+}
+
+/// Add what energy instruments say when they are read rarely and often, as a run would read them.
+fn poll(capabilities: &mut [Capability], hz: f64) {
+    if !capabilities.iter().any(Capability::measures_energy) {
+        return;
+    }
+    let polled = polling::try_out(&mut Sensors::find(Path::new("/")), hz);
+    for entry in capabilities {
+        let same = |one: &&Capability| (&one.source, &one.name) == (&entry.source, &entry.name);
+        let of_it = polled.iter().find(same).and_then(|one| one.present()?.polled.clone());
+        let measures_energy = entry.measures_energy();
+        if let (true, Found::Present(present)) = (measures_energy, &mut entry.found) {
+            // All rails of a power controller are one entry here, and rest too long to tell.
+            present.polled = of_it.or_else(|| Some(Polled { hz, ..Polled::default() }));
+        }
+    }
 }
 
 /// Everything that is read from a file of `/sys`: what the sampler has to know of before it reads.

@@ -43,5 +43,5 @@ fn battery(prober: &Prober, dir: &Path) -> Result<Present, Absent> {
     }
     let capacity = prober.number(&dir.join("capacity"), &(0..=100)).ok().and_then(|p| p.value).map(|pct| pct.to_string());
     let facts = facts([("status", Some(status.text)), ("capacity_pct", capacity)]);
-    Ok(Present { cost_ns: Some(status.cost_ns), value: None, facts, flaky: status.flaky })
+    Ok(Present { cost_ns: Some(status.cost_ns), facts, flaky: status.flaky, ..Present::default() })
 }

@@ -98,9 +98,9 @@ fn try_source(opener: Opener) -> Tried {
     let metrics: Vec<&str> = definitions.iter().map(|d| d.column.entry().name).filter(|m| !missing.contains(m)).collect();
     let present = Present {
         cost_ns: Some(costs[READS / 2]),
-        value: None,
         facts: facts([("metrics", Some(metrics.join(", ")))]),
         flaky: (!missing.is_empty()).then(|| format!("not there: {}", missing.join(", "))),
+        ..Present::default()
     };
     Tried { definitions, outcome: Ok(present) }
 }

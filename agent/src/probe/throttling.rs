@@ -35,7 +35,7 @@ fn firmware(prober: &Prober) -> Option<Capability> {
         let digits = reading.text.trim_start_matches("0x");
         let bits = u32::from_str_radix(digits, 16).map_err(|_| garbage("a hexadecimal number", &reading.text))?;
         let facts = facts([("bits", Some(format!("{bits:#x}")))]);
-        Ok(Present { cost_ns: Some(reading.cost_ns), value: Some(f64::from(bits)), facts, flaky: reading.flaky })
+        Ok(Present { cost_ns: Some(reading.cost_ns), value: Some(f64::from(bits)), facts, flaky: reading.flaky, ..Present::default() })
     });
     Some(capability(Family::Throttling, "throttling.firmware".into(), "firmware throttle bits", Some("bits"), prober.shown(&path), found(trial)))
 }

@@ -8,6 +8,7 @@ mod idle;
 mod lane;
 mod meminfo;
 mod pmic;
+pub mod polling;
 mod pressure;
 pub mod sensors;
 mod stat;
@@ -284,7 +285,11 @@ impl Sensors {
 
     /// Lane of a temperature, and its place there.
     fn place(&self, sensor: &str) -> Option<(usize, usize)> {
-        let is_it = |definition: &Definition| definition.column == ColumnName::Temperature && definition.subject.as_deref() == Some(sensor);
+        self.find_place(|definition| definition.column == ColumnName::Temperature && definition.subject.as_deref() == Some(sensor))
+    }
+
+    /// Likewise, of whatever it is.
+    fn find_place(&self, is_it: impl Fn(&Definition) -> bool) -> Option<(usize, usize)> {
         let mut at = self.definitions.iter().position(is_it)?;
         let lane = self.lanes.iter().position(|lane| {
             let is_in_it = at < lane.width();

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct InspectRequest {
     pub files: Vec<FileQuery>,
+    /// Read energy instruments rarely and this often a second in turn, too, unless a run is executing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling_hz: Option<f64>,
 }
 
 /// One name to look up on the device. The answer stands under the same `key`.

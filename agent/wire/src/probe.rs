@@ -26,6 +26,9 @@ pub struct ProbeRequest {
     /// Look at what a campaign needs as well.
     #[serde(default)]
     pub needs: Option<Needs>,
+    /// Read energy instruments rarely and this often a second in turn, too; takes some ten seconds where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling_hz: Option<f64>,
 }
 
 /// The answer.
@@ -116,6 +119,33 @@ pub struct Present {
     pub facts: BTreeMap<String, String>,
     /// Reads that failed beside one that succeeded: the last failure.
     pub flaky: Option<String>,
+    /// Of an energy instrument, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polled: Option<Polled>,
+}
+
+/// Blocks of time side by side in which an instrument is read once or often, ms; so long is one.
+pub const POLLED_BLOCK_MS: u64 = 500;
+
+/// What an energy instrument said when it was read rarely and when it was read often, in turn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Polled {
+    /// Readings a second in a block in which it was read often.
+    pub hz: f64,
+    /// In the order of time; in every second one the block that was read often came first. None of what has values too rarely to tell.
+    pub pairs: Vec<PolledPair>,
+    /// Readings that followed another one in their block, and how many of them said something new.
+    pub followed: u32,
+    pub new: u32,
+}
+
+/// Two blocks side by side, W: of a monitor what it said at the end, of a counter what it grew by per second. `None` = it gave no value, or
+/// went back.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PolledPair {
+    /// Read once, at the end.
+    pub rarely: Option<f64>,
+    pub often: Option<f64>,
 }
 
 /// It is not there, or gave nothing to go by.

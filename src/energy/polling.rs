@@ -1,0 +1,192 @@
+//! Does reading an instrument often change what it says? Takes what it said when it was read rarely and often in turn; gives a verdict. Pure;
+//! must not know how it was read, nor what follows.
+//!
+//! The rule needs no distribution. If reading often changes nothing, each of eight differences between blocks side by side is as likely above
+//! zero as below it: all eight on one side is a chance of 1 in 128. And whatever the true median of such differences is, the second smallest
+//! and the second largest of eight hold it between them in 93 of 100 cases, smallest and largest in 99 (intervals of order statistics for
+//! the median, as of the sign test: 1 − 2·9/2⁸ and 1 − 2/2⁸).
+
+use crate::stats;
+use isotherm_wire::probe::{Capability, POLLED_BLOCK_MS, Polled};
+use serde::Serialize;
+use std::fmt;
+
+/// Pairs of blocks that have a value each: with fewer, neither of the two bounds holds.
+const LEAST_PAIRS: usize = 8;
+/// A difference of less than this doesn't matter: no instrument here is better than that.
+const LEAST_SHARE: f64 = 0.02;
+/// One that says something new so often in a block, on average, has caught up with the block when it ends.
+const LEAST_NEW: f64 = 2.0;
+
+/// What is known of it. Differences are of reading often against rarely, per cent of what it says when it is read rarely.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    /// All pairs say so, and by as much as matters: median, smallest and largest difference.
+    Shift {
+        hz: f64,
+        median_pct: f64,
+        low_pct: f64,
+        high_pct: f64,
+    },
+    /// None that matters: the second smallest and the second largest difference.
+    NoShift {
+        hz: f64,
+        low_pct: f64,
+        high_pct: f64,
+    },
+    NotTold {
+        reason: String,
+    },
+}
+
+/// `None` for what is no instrument, and where nobody has looked.
+#[must_use]
+pub fn verdict(instrument: &Capability) -> Option<Verdict> {
+    let rests_ms = instrument.rests_ms();
+    let polled = instrument.present().filter(|_| instrument.measures_energy())?.polled.as_ref();
+    if 2.0 * rests_ms > POLLED_BLOCK_MS as f64 {
+        let reason = format!("what it says may be {rests_ms:.0} ms old, too much for blocks of {POLLED_BLOCK_MS} ms");
+        return Some(Verdict::NotTold { reason });
+    }
+    // One whose period is known may well say the same all the time.
+    let verdict = |polled| told(polled, rests_ms > 0.0).unwrap_or_else(|reason| Verdict::NotTold { reason });
+    polled.map(verdict)
+}
+
+fn told(polled: &Polled, keeps_up: bool) -> Result<Verdict, String> {
+    let pairs: Vec<(f64, f64)> = polled.pairs.iter().filter_map(|pair| pair.rarely.zip(pair.often)).collect();
+    if pairs.len() < LEAST_PAIRS {
+        return Err(format!("only {} of {} pairs of blocks have values", pairs.len(), polled.pairs.len()));
+    }
+    if !keeps_up && f64::from(polled.new) < LEAST_NEW * polled.pairs.len() as f64 {
+        return Err(format!("it said something new in {} of {} readings: what it says may be old", polled.new, polled.followed));
+    }
+    let mut differences: Vec<f64> = pairs.iter().map(|(rarely, often)| often - rarely).collect();
+    differences.sort_by(f64::total_cmp);
+    let rarely: Vec<f64> = pairs.iter().map(|(rarely, _)| *rarely).collect();
+    let (level, middle) =
+        stats::median(&rarely).map(f64::abs).zip(stats::median(&differences)).filter(|(level, _)| *level > 0.0).ok_or("it says 0 W")?;
+    let matters = step(&pairs).max(LEAST_SHARE * level);
+    let pct = |watts: f64| 100.0 * watts / level;
+    let (hz, n) = (polled.hz, differences.len());
+    let (smallest, low, high, largest) = (differences[0], differences[1], differences[n - 2], differences[n - 1]);
+    if (smallest > 0.0 || largest < 0.0) && middle.abs() >= matters {
+        return Ok(Verdict::Shift { hz, median_pct: pct(middle), low_pct: pct(smallest), high_pct: pct(largest) });
+    }
+    if low > -matters && high < matters {
+        return Ok(Verdict::NoShift { hz, low_pct: pct(low), high_pct: pct(high) });
+    }
+    Err(format!("the difference lies anywhere between {:+.1} and {:+.1} %", pct(low), pct(high)))
+}
+
+/// The smallest difference between two things that it said; 0 where it said but one.
+fn step(pairs: &[(f64, f64)]) -> f64 {
+    let mut values: Vec<f64> = pairs.iter().flat_map(|(rarely, often)| [*rarely, *often]).collect();
+    values.sort_by(f64::total_cmp);
+    values.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).reduce(f64::min).unwrap_or(0.0)
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Shift { hz, median_pct, low_pct, high_pct } => {
+                let way = if *median_pct > 0.0 { "more" } else { "less" };
+                write!(f, "read {hz} times a second it says {:.1} % {way} ({low_pct:+.1} … {high_pct:+.1} %)", median_pct.abs())
+            }
+            Verdict::NoShift { hz, low_pct, high_pct } => {
+                write!(f, "read {hz} times a second it says the same ({low_pct:+.1} … {high_pct:+.1} %)")
+            }
+            Verdict::NotTold { reason } => write!(f, "whether reading it often changes it can't be told: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::energy::ladder::tests::known;
+    use isotherm_wire::probe::{Found, PolledPair};
+
+    /// A monitor that said this, rarely and often.
+    fn monitor(pairs: &[(f64, f64)], new: u32, facts: &[(&str, &str)]) -> Capability {
+        let mut monitor = Capability { unit: Some("uw".into()), ..known("/sys/class/hwmon/hwmon0/power1_input", facts) };
+        let Found::Present(present) = &mut monitor.found else { panic!("it is there") };
+        let pairs = pairs.iter().map(|&(rarely, often)| PolledPair { rarely: Some(rarely), often: Some(often) }).collect();
+        present.cost_ns = Some(2000);
+        present.polled = Some(Polled { hz: 10.0, pairs, followed: 32, new });
+        monitor
+    }
+
+    /// What a lively monitor is found to do that is read rarely at 10 W and has these differences.
+    fn of(differences: &[f64]) -> Verdict {
+        // No two levels alike, so that its step is small.
+        let pairs: Vec<(f64, f64)> =
+            differences.iter().zip(0..).map(|(by, at)| (10.0 + f64::from(at) * 1e-4, 10.0 + f64::from(at) * 1e-4 + by)).collect();
+        verdict(&monitor(&pairs, 32, &[])).unwrap()
+    }
+
+    fn reason(verdict: &Verdict) -> &str {
+        let Verdict::NotTold { reason } = verdict else { panic!("{verdict}") };
+        reason
+    }
+
+    #[test]
+    fn a_shift_is_what_every_pair_says_and_by_as_much_as_matters() {
+        let shift = of(&[0.5, 0.4, 0.6, 0.5, 0.45, 0.55, 0.5, 0.9]);
+        assert!(matches!(shift, Verdict::Shift { median_pct, .. } if (median_pct - 5.0).abs() < 0.01), "{shift}");
+        assert!(matches!(of(&[-0.5, -0.4, -0.6, -0.5, -0.45, -0.55, -0.5, -0.9]), Verdict::Shift { median_pct, .. } if median_pct < 0.0));
+        // One that says otherwise is enough to doubt it, and nothing to deny it by.
+        assert!(reason(&of(&[0.5, 0.4, 0.6, 0.5, 0.45, 0.55, 0.5, -0.01])).ends_with("between +4.0 and +5.5 %"));
+        // Every pair says so, and it is too small to matter.
+        assert!(matches!(of(&[0.1, 0.09, 0.11, 0.1, 0.1, 0.12, 0.1, 0.1]), Verdict::NoShift { .. }));
+    }
+
+    #[test]
+    fn there_is_none_where_all_but_one_on_either_side_are_small() {
+        let none = of(&[0.1, -0.1, 0.15, -0.12, 0.0, 0.05, 9.0, -9.0]);
+        assert_eq!(none.to_string(), "read 10 times a second it says the same (-1.2 … +1.5 %)");
+        assert!(reason(&of(&[0.1, -0.1, 0.15, -0.12, 0.0, 0.3, 9.0, -9.0])).contains("between -1.2 and +3.0 %"));
+    }
+
+    #[test]
+    fn less_than_a_step_can_not_be_seen_and_a_step_is_no_shift_unless_every_pair_has_it() {
+        let coarse = |oftens: [f64; 8]| {
+            let pairs: Vec<(f64, f64)> = oftens.iter().map(|often| (10.0, *often)).collect();
+            verdict(&monitor(&pairs, 0, &[("period_ms", "100")])).unwrap()
+        };
+        assert!(matches!(coarse([11.0; 8]), Verdict::Shift { median_pct, .. } if median_pct == 10.0));
+        assert!(matches!(coarse([10.0; 8]), Verdict::NoShift { .. }));
+        assert!(matches!(coarse([10.0, 10.0, 10.0, 11.0, 10.0, 10.0, 9.0, 10.0]), Verdict::NoShift { .. }));
+        assert!(reason(&coarse([10.0, 10.0, 11.0, 11.0, 10.0, 10.0, 11.0, 10.0])).ends_with("between +0.0 and +10.0 %"));
+    }
+
+    #[test]
+    fn what_may_be_old_or_is_not_there_tells_nothing() {
+        let still = [(10.0, 10.0); 8];
+        let told = |pairs: &[(f64, f64)], new, facts: &[(&str, &str)]| verdict(&monitor(pairs, new, facts)).unwrap();
+        assert_eq!(reason(&told(&still, 15, &[])), "it said something new in 15 of 32 readings: what it says may be old");
+        assert!(matches!(told(&still, 16, &[]), Verdict::NoShift { .. }));
+        assert!(matches!(told(&still, 0, &[("period_ms", "250")]), Verdict::NoShift { .. }));
+        assert_eq!(reason(&told(&still, 32, &[("period_ms", "251")])), "what it says may be 251 ms old, too much for blocks of 500 ms");
+        assert_eq!(reason(&told(&still[1..], 32, &[])), "only 7 of 7 pairs of blocks have values");
+        assert_eq!(reason(&told(&[(0.0, 0.0); 8], 32, &[])), "it says 0 W");
+        let mut gaps = monitor(&still, 32, &[]);
+        let Found::Present(present) = &mut gaps.found else { panic!("it is there") };
+        present.polled.as_mut().unwrap().pairs[3].rarely = None;
+        assert_eq!(reason(&verdict(&gaps).unwrap()), "only 7 of 8 pairs of blocks have values");
+    }
+
+    #[test]
+    fn where_nobody_has_looked_there_is_a_verdict_only_of_what_would_not_tell() {
+        let unlooked = |facts: &[(&str, &str)]| {
+            let mut monitor = monitor(&[], 0, facts);
+            let Found::Present(present) = &mut monitor.found else { panic!("it is there") };
+            present.polled = None;
+            verdict(&monitor)
+        };
+        assert_eq!(unlooked(&[]), None);
+        assert!(matches!(unlooked(&[("period_ms", "1000")]), Some(Verdict::NotTold { .. })));
+    }
+}
