@@ -83,6 +83,9 @@ struct State {
     instruments: bool,
     /// How long its last read took, ns, and when that began.
     costs: Vec<Option<(u64, u64)>>,
+    /// How long its last costly read took, of those since everything was read, ns. A tool that answers for many is costly to whoever asks
+    /// it first, and that is another one each time.
+    costly: Vec<Option<u64>>,
     hangs: Vec<Hangs>,
     hangs_around: Hangs,
 }
@@ -115,6 +118,7 @@ impl Lane {
             everything: false,
             instruments: true,
             costs: vec![None; n],
+            costly: vec![None; n],
             hangs: vec![Hangs::default(); n],
             hangs_around: Hangs::default(),
         };
@@ -171,6 +175,7 @@ impl Lane {
         }
         if everything {
             state.values.fill(None);
+            state.costly.fill(None);
         }
         state.everything = everything;
         // Without a thread, as where none could be started, nothing is read.
@@ -221,10 +226,7 @@ impl Lane {
     /// Sensors that are read less often, with the cost of a read, ns.
     pub fn slowed(&self) -> Vec<(String, u64)> {
         let state = self.shared.state();
-        let costly = |(sensor, cost): (&Sensor, &Option<(u64, u64)>)| {
-            cost.filter(|(cost_ns, _)| *cost_ns > COSTLY_NS).map(|(cost_ns, _)| (sensor.name(), cost_ns))
-        };
-        self.shared.sensors.iter().zip(&state.costs).filter_map(costly).collect()
+        self.shared.sensors.iter().zip(&state.costly).filter_map(|(sensor, cost_ns)| Some((sensor.name(), (*cost_ns)?))).collect()
     }
 
     /// Sensors that stopped answering, with what happened.
@@ -290,7 +292,9 @@ impl Shared {
             // One that has nothing new to say takes nothing away that is still waiting for its sample.
             state.values[at] = value.or(state.values[at]);
             state.latest[at] = value.map(|value| (value, begin_ns)).or(state.latest[at]);
-            state.costs[at] = Some((sys::monotonic_ns().saturating_sub(begin_ns), begin_ns));
+            let cost_ns = sys::monotonic_ns().saturating_sub(begin_ns);
+            state.costs[at] = Some((cost_ns, begin_ns));
+            state.costly[at] = Some(cost_ns).filter(|cost_ns| *cost_ns > COSTLY_NS).or(state.costly[at]);
         }
         let Some(mut state) = self.state_of(number) else { return false };
         state.doing = Doing::Nothing;
