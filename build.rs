@@ -14,7 +14,7 @@ fn main() {
     ["agent", "Cargo.lock"].iter().filter(|path| Path::new(path).exists()).for_each(|path| println!("cargo::rerun-if-changed={path}"));
     let out = PathBuf::from(var("OUT_DIR"));
     let agent = prebuilt().or_else(|| build(&out));
-    let companion = build_companion(&out);
+    let companion = agent.is_some().then(|| build_companion(&out)).flatten();
     let constant = |name: &str, path: &Option<PathBuf>| match path {
         Some(path) => format!("pub const {name}: Option<&[u8]> = Some(include_bytes!({path:?}));\n"),
         None => format!("pub const {name}: Option<&[u8]> = None;\n"),
@@ -86,11 +86,10 @@ fn build(out: &Path) -> Option<PathBuf> {
 /// It can't be static: a static program loads no library. So it is for machines whose C library is not older than this one's.
 fn build_companion(out: &Path) -> Option<PathBuf> {
     let root = PathBuf::from(var("CARGO_MANIFEST_DIR"));
-    if !root.join("agent/companion/Cargo.toml").is_file() || var("CARGO_CFG_TARGET_OS") != "linux" {
-        return None;
-    }
     let target = var("TARGET");
-    let built = if target.contains("musl") {
+    let built = if !root.join("agent/companion/Cargo.toml").is_file() {
+        Err("no agent/companion/ beside this package".into())
+    } else if target.contains("musl") {
         // NVIDIA's library is for glibc.
         Err(format!("{target} can't load it"))
     } else {

@@ -1,8 +1,13 @@
 """What an ELF file says about itself: for which machine it is, whether it needs a loader, whether its end is there."""
+import re
 import struct
 
 MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv"}
 PROGRAM_INTERPRETER = 3
+
+
+# Name of a version of the C library that a program asks for.
+GLIBC = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 
 
 class NotElf(ValueError):
@@ -32,3 +37,11 @@ def facts(data):
             length, = struct.unpack_from("<Q" if wide else "<I", data, base + (32 if wide else 16))
             interpreter = data[start : start + length].rstrip(b"\0").decode()
     return {"machine": MACHINES.get(machine, f"number {machine}"), "bits": bits, "interpreter": interpreter}
+
+
+def glibc(data):
+    """The newest version of the GNU C library that a dynamic executable's bytes name, as (major, minor): it runs with no older one."""
+    versions = [(int(major), int(minor)) for major, minor in GLIBC.findall(data)]
+    if not versions:
+        raise NotElf("names no version of the GNU C library")
+    return max(versions)

@@ -15,6 +15,11 @@ mod client;
 mod answers;
 #[path = "architectures/board.rs"]
 mod board;
+#[path = "architectures/companion.rs"]
+mod companion;
+#[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "gpu/driver.rs"]
+mod driver;
 #[path = "architectures/files.rs"]
 mod files;
 #[path = "architectures/life.rs"]

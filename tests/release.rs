@@ -6,24 +6,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A directory with four agents. Where the tests were given none of other architectures, copies of this machine's stand in for them: what
-/// can be tried then is the packing.
+const WITH_COMPANION: [Architecture; 2] = [Architecture::X86_64, Architecture::Aarch64];
+
+/// A directory with four agents and two companions. Where the tests were given none of other architectures, copies of this machine's stand
+/// in for them: what can be tried then is the packing.
 fn agents_dir(dir: &Path) -> PathBuf {
     let place = dir.join("agents");
     fs::create_dir(&place).unwrap();
     let given = std::env::var_os(agents::AGENTS_DIR_VARIABLE).map(PathBuf::from);
     assert!(given.is_some() || std::env::var_os("CI").is_none(), "{} has to be set where CI is", agents::AGENTS_DIR_VARIABLE);
-    for architecture in Architecture::ALL {
-        let name = agents::file_name(architecture);
-        let agent = match &given {
-            _ if Some(architecture) == Architecture::of_this_machine() => agents::agent_for(architecture).unwrap().into_owned(),
+    let here = Architecture::of_this_machine().unwrap();
+    let (agent, companion) = (agents::agent_for(here).unwrap(), agents::companion_for(here).unwrap().expect("it is embedded"));
+    let programs = Architecture::ALL.map(|architecture| (architecture, agents::file_name(architecture), &agent));
+    let companions = WITH_COMPANION.map(|architecture| (architecture, agents::companion_name(architecture), &companion));
+    for (architecture, name, own) in programs.into_iter().chain(companions) {
+        let program = match &given {
+            _ if architecture == here => own.to_vec(),
             Some(given) => fs::read(given.join(&name)).unwrap(),
             None => {
-                eprintln!("skipped: packing the agent for {architecture}, {} is not set", agents::AGENTS_DIR_VARIABLE);
-                agents::agent_for(Architecture::of_this_machine().unwrap()).unwrap().into_owned()
+                eprintln!("skipped: packing {name}, {} is not set", agents::AGENTS_DIR_VARIABLE);
+                own.to_vec()
             }
         };
-        fs::write(place.join(name), agent).unwrap();
+        fs::write(place.join(name), program).unwrap();
     }
     place
 }
@@ -80,6 +85,9 @@ fn a_release_is_whole_runs_its_example_and_is_packed_the_same_twice() {
     }
     for architecture in Architecture::ALL {
         assert!(names.contains(&format!("agents/{}", agents::file_name(architecture)).as_str()), "{architecture}");
+    }
+    for architecture in WITH_COMPANION {
+        assert!(names.contains(&format!("agents/{}", agents::companion_name(architecture)).as_str()), "{architecture}");
     }
     // A byte that is another one, a file that is gone: each is seen.
     assert!(sums_fit(&unpacked));

@@ -1,4 +1,5 @@
-//! The agent for a device: the embedded one for this controller's own architecture, a file beside the controller for another.
+//! The agent for a device, and its companion: the embedded ones for this controller's own architecture, files beside the controller for
+//! another.
 
 use super::agent;
 use super::architecture::{Architecture, Userland};
@@ -25,9 +26,9 @@ pub enum AgentError {
         /// Names of the agents that are in them, sorted.
         there: Vec<String>,
     },
-    #[error("the agent {} can't be read: {source}", .path.display())]
+    #[error("the {} {} can't be read: {source}", word(.path), .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("the agent {} {fault}", .path.display())]
+    #[error("the {} {} {fault}", word(.path), .path.display())]
     Unusable { architecture: Architecture, path: PathBuf, fault: String },
 }
 
@@ -53,6 +54,12 @@ impl AgentError {
 
 fn narrow(userland: Option<Userland>) -> &'static str {
     if userland == Some(Userland::Bits32) { " with 32-bit programs" } else { "" }
+}
+
+/// What a file is, by its name.
+fn word(path: &Path) -> &'static str {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with(agent::COMPANION) { "companion" } else { "agent" }
 }
 
 fn version() -> &'static str {
@@ -83,7 +90,13 @@ pub fn architecture_of(uname_m: &str, userland: Option<Userland>) -> Result<Arch
 /// Name of an agent's file: of this controller's version, because both speak the same protocol then.
 #[must_use]
 pub fn file_name(architecture: Architecture) -> String {
-    format!("isotherm-agent-{}-{}", version(), architecture.triple())
+    format!("{}-{}-{}", agent::AGENT, version(), architecture.triple())
+}
+
+/// Likewise of a companion's.
+#[must_use]
+pub fn companion_name(architecture: Architecture) -> String {
+    format!("{}-{}-{}", agent::COMPANION, version(), architecture.triple())
 }
 
 /// Where agents may lie, best first: as the environment says, `agents/` beside the controller's executable, the user's data directory.
@@ -112,23 +125,42 @@ pub fn agent_for(architecture: Architecture) -> Result<Cow<'static, [u8]>, Agent
     }
 }
 
-/// From the first directory that has it. One that is damaged is an error, not passed over: it may be the newer one.
+/// The companion for an architecture, likewise; `None` where there is none, and the agent does without.
 ///
 /// # Errors
-/// [`AgentError`].
-pub fn read(architecture: Architecture, dirs: &[PathBuf]) -> Result<Vec<u8>, AgentError> {
+/// [`AgentError`]: the one that is there can't run there.
+pub fn companion_for(architecture: Architecture) -> Result<Option<Cow<'static, [u8]>>, AgentError> {
+    match agent::EMBEDDED_COMPANION {
+        Some(embedded) if Architecture::of_this_machine() == Some(architecture) => Ok(Some(embedded.into())),
+        _ => Ok(find(&companion_name(architecture), architecture, &dirs())?.map(Cow::from)),
+    }
+}
+
+/// From the first directory that has it. One that is damaged is an error, not passed over: it may be the newer one.
+fn find(name: &str, architecture: Architecture, dirs: &[PathBuf]) -> Result<Option<Vec<u8>>, AgentError> {
     for dir in dirs {
-        let path = dir.join(file_name(architecture));
+        let path = dir.join(name);
         match fs::read(&path) {
             Ok(bytes) => {
                 return match architecture.fault_of(&bytes) {
-                    None => Ok(bytes),
+                    None => Ok(Some(bytes)),
                     Some(fault) => Err(AgentError::Unusable { architecture, path, fault }),
                 };
             }
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
             Err(source) => return Err(AgentError::Unreadable { path, source }),
         }
+    }
+    Ok(None)
+}
+
+/// The agent in the first of these directories that has it.
+///
+/// # Errors
+/// [`AgentError`].
+pub fn read(architecture: Architecture, dirs: &[PathBuf]) -> Result<Vec<u8>, AgentError> {
+    if let Some(agent) = find(&file_name(architecture), architecture, dirs)? {
+        return Ok(agent);
     }
     let names = dirs.iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
     let mut there: Vec<String> = names.filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("isotherm-agent-")).collect();
@@ -215,6 +247,20 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let error = read(Architecture::Aarch64, &[dir.path().to_owned()]).unwrap_err();
         assert!(error.to_string().contains("can't be read: Is a directory"), "{error}");
+    }
+
+    #[test]
+    fn a_companion_that_is_missing_is_done_without_and_one_that_can_not_run_there_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = [dir.path().to_owned()];
+        let name = companion_name(Architecture::Aarch64);
+        assert_eq!(find(&name, Architecture::Aarch64, &dirs).unwrap(), None);
+        let path = dir.path().join(&name);
+        fs::write(&path, executable(Architecture::X86_64)).unwrap();
+        let error = find(&name, Architecture::Aarch64, &dirs).unwrap_err();
+        assert_eq!(error.to_string(), format!("the companion {} is for x86_64, not for aarch64", path.display()));
+        fs::write(&path, executable(Architecture::Aarch64)).unwrap();
+        assert_eq!(find(&name, Architecture::Aarch64, &dirs).unwrap(), Some(executable(Architecture::Aarch64)));
     }
 
     #[test]

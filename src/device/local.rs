@@ -1,7 +1,7 @@
 //! The `local` transport: the agent as a process of this machine, detached from our terminal.
 
 use super::link::{Link, Role};
-use super::{Architecture, DeviceError, agent};
+use super::{Architecture, DeviceError, agent, agents};
 use crate::config::model::Local;
 use crate::digest::sha256_hex;
 use isotherm_wire::companion::{COMPANION_VARIABLE, NVML_VARIABLE};
@@ -35,8 +35,9 @@ fn companion(dir: &Path) -> Option<PathBuf> {
     let named = std::env::var_os(NVML_VARIABLE).is_some_and(|path| !path.is_empty());
     // Of a machine without NVIDIA's driver nothing is to be had; on WSL the device is the host's.
     let is_needed = named || ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
-    let bytes = agent::EMBEDDED_COMPANION.filter(|_| is_needed)?;
-    agent::install(dir, agent::COMPANION, bytes, &sha256_hex(bytes)).ok()
+    let here = Architecture::of_this_machine().filter(|_| is_needed)?;
+    let bytes = agents::companion_for(here).ok().flatten()?;
+    agent::install(dir, agent::COMPANION, &bytes, &sha256_hex(&bytes)).ok()
 }
 
 /// Start the agent in a role.

@@ -40,7 +40,7 @@ pub fn foreign() -> Vec<Agent> {
 pub struct Agent {
     pub architecture: Architecture,
     pub path: PathBuf,
-    emulator: PathBuf,
+    pub emulator: PathBuf,
 }
 
 impl Agent {
