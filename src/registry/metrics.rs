@@ -316,11 +316,11 @@ isotherm_wire::table! {
             definition: "process_tree.peak_rss.v1",
             backends: &["builtin", "command", "onnx", "llama-bench", "llama-server"],
             given: Given::Yes,
-            is: "Largest resident set of the run's processes together, added up twice a second, or the kernel's peak of the largest single one if that is more; \
+            is: "Largest resident set of the run's processes together, added up twice a second, of hundreds of processes more rarely, or the kernel's peak of the largest single one if that is more; \
                  `context.peak_rss` says which. Not added if the campaign has a metric of that name",
             conditions: &[],
             independent_of: &[],
-            defects: "Pages that processes share are counted once for each; what several processes hold for less than half a second can be missed",
+            defects: "Pages that processes share are counted once for each; what several processes hold for less than half a second, or hundreds of them for less than some seconds, can be missed",
         }
     }
 }
