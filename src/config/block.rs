@@ -52,8 +52,19 @@ pub struct FoundBlock {
     pub n_looks: u128,
 }
 
-/// Where the block itself says `measure.window`; what it inherits is meant for others.
-fn own_window(entries: &[Entry]) -> Option<Span> {
+/// Backends that fill a window.
+const OF_WINDOWS: [&str; 2] = ["builtin", "onnx"];
+
+impl FoundBlock {
+    /// May it have runs that fill a window?
+    pub fn fills_windows(&self) -> bool {
+        self.backend.is_none_or(|backend| OF_WINDOWS.contains(&backend))
+            && self.block.as_ref().is_none_or(|block| block.settings.power.has_own_runs())
+    }
+}
+
+/// Where a block itself, or the defaults, say `measure.window`; what a block inherits is meant for others.
+pub fn own_window(entries: &[Entry]) -> Option<Span> {
     let inner = |entries: &[Entry], name: &str| entries.iter().find(|entry| entry.key.text == name).cloned();
     match inner(entries, "measure")?.value.kind {
         Kind::Map(measure) => inner(&measure, "window").map(|window| window.key.span),
@@ -68,7 +79,8 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         return None;
     };
     let backend = backend(entries, around, out);
-    if let Some(window) = own_window(entries).filter(|_| backend.is_some_and(|backend| !["builtin", "onnx"].contains(&backend))) {
+    let window = own_window(entries);
+    if let Some(window) = window.filter(|_| backend.is_some_and(|backend| !OF_WINDOWS.contains(&backend))) {
         out.error(window, "`measure.window` has no effect here")
             .label("this is for backend `builtin`")
             .hint("leave it out: a power run of another backend does what its timing runs do");
@@ -81,6 +93,9 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let devices = devices(&fields, around, out);
     let mut block_settings = Settings::builtin_defaults(backend.unwrap_or("command"));
     settings::apply(&mut block_settings, &fields, out);
+    if let Some(window) = window.filter(|_| backend.is_some_and(|backend| OF_WINDOWS.contains(&backend)) && !block_settings.power.has_own_runs()) {
+        no_power_runs(window, "this block has no power runs", out);
+    }
     if let Some(slot) = fields.get("limits") {
         check_limits(slot, &block_settings, &devices, around, out);
     }
@@ -121,6 +136,12 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let block = backend.map(|backend| Block { line, devices, backend, sweep, when, exclude, include, settings: block_settings });
     let block = block.filter(|_| out.count() == faults_before);
     Some(FoundBlock { place: node.span, block, backend: backend_name, n_points, n_looks })
+}
+
+/// A word on a window that nothing fills.
+pub fn no_power_runs(window: Span, why: &str, out: &mut Diagnostics) {
+    let warning = out.warning(window, "`measure.window` has no effect");
+    warning.label(why).hint("it says how long power runs measure: ask for them with `power: split`, or leave it out");
 }
 
 /// A word on a watch that nobody keeps.

@@ -3,7 +3,7 @@
 use super::{
     Outside,
     axes::{Ids, axes_of, has_value, variable_name},
-    block::{FoundBlock, Surroundings, Unread, block},
+    block::{self, FoundBlock, Surroundings, Unread, block},
     diagnose::{Diagnostics, Span, tick},
     fields::{Fields, Slot, fields},
     merge,
@@ -93,6 +93,9 @@ pub fn campaign(root: &Node, parts: Parts<'_>, out: &mut Diagnostics) -> Option<
             out.warning(entry.key.span, format!("{} has no effect", tick(&entry.key.text)))
                 .label(format!("no block uses backend {}", on.iter().map(|backend| tick(backend)).collect::<Vec<_>>().join(" or ")))
                 .hint("remove it, or add such a block");
+        }
+        if let Some(window) = block::own_window(default_entries).filter(|_| !found.iter().any(FoundBlock::fills_windows)) {
+            block::no_power_runs(window, "no block of backend `builtin` has power runs", out);
         }
         merge::report_unused(&assignments, &backends, out);
     }

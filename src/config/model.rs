@@ -534,6 +534,14 @@ pub enum Power {
     Only,
 }
 
+impl Power {
+    /// May there be runs of their own?
+    #[must_use]
+    pub fn has_own_runs(self) -> bool {
+        matches!(self, Power::Auto | Power::Split | Power::Only)
+    }
+}
+
 /// Most inferences of a power run: the time of each is kept, and more would not fit into what is kept of its output.
 pub const MOST_IN_WINDOW: u32 = 100_000;
 

@@ -99,7 +99,8 @@ fn with_readings_around(series: &Series, [before, after]: [&Snapshot; 2]) -> Ser
 }
 
 /// What is wrong with the figure of record. Its severity is that of the code where the figure is what the run was made for; else the
-/// run's other numbers stand, and it is a note.
+/// run's other numbers stand, and it is a note. So it is of a window that is too short: there is no number that could be wrong, and another
+/// run would be as short. A clock that is wrong may be right the next time.
 #[must_use]
 pub fn issues(figures: &[EnergyFigure], weight: Weight) -> Vec<Issue> {
     let Some(figure) = figures.iter().find(|figure| figure.of_record) else { return Vec::new() };
@@ -123,8 +124,10 @@ pub fn issues(figures: &[EnergyFigure], weight: Weight) -> Vec<Issue> {
         found.push((Code::InstrumentsDisagree, format!("{} has {ratio:.3} times the energy of {}", instrument.name(), figure.instrument.name())));
     }
     let issue = |(code, message): (Code, String)| {
+        let is_of_clock = matches!(code, Code::WindowClockFrozen | Code::WindowClockExceedsHost);
         let issue = Issue { subject: Some(figure.instrument.name().into()), ..Issue::new(code, message) };
-        let severity = if weight == Weight::OfRecord { issue.severity } else { Severity::Note };
+        let matters = weight == Weight::OfRecord && (is_of_clock || figure.scope != Scope::FreeFormCapture);
+        let severity = if matters { issue.severity } else { Severity::Note };
         Issue { severity, ..issue }
     };
     found.into_iter().map(issue).collect()
@@ -136,8 +139,9 @@ pub fn metrics(figures: &[EnergyFigure], backend: &str, none: &str) -> IndexMap<
     let figure = figures.iter().find(|figure| figure.of_record);
     let power = match figure {
         None => Err(none.to_owned()),
-        Some(EnergyFigure { scope: Scope::FreeFormCapture, .. }) => {
-            Err(format!("no window of {} s and more: the whole energy stands in the record", LEAST_GATE_NS / 1_000_000_000))
+        Some(EnergyFigure { scope: Scope::FreeFormCapture, joules, .. }) => {
+            let rest = if joules.is_some() { ": the whole energy stands in the record" } else { "" };
+            Err(format!("no window of {} s and more{rest}", LEAST_GATE_NS / 1_000_000_000))
         }
         Some(EnergyFigure { power_omitted_reason: Some(why), .. }) => Err(why.clone()),
         Some(figure) => figure.mean_w.ok_or_else(|| reason(figure.omitted_reason.as_ref())),

@@ -136,6 +136,21 @@ fn a_window_of_less_than_a_second_keeps_the_whole_energy_and_gives_none_per_infe
 }
 
 #[test]
+fn what_is_wrong_with_a_window_that_is_too_short_is_a_note_unless_it_is_its_clock() {
+    let short = [(2 * SECOND, 2 * SECOND + SECOND / 2)];
+    let unseen = Machine::new().board(|s| (s < 1.5).then_some(5.0));
+    let figures = unseen.figures(Some(rounds(&short)));
+    assert_eq!((figures[0].scope, figures[0].joules), (Scope::FreeFormCapture, None));
+    assert!(codes(&figures).contains(&("window_observer_mismatch".into(), Severity::Note)), "{:?}", codes(&figures));
+    assert!(codes(&figures).iter().all(|(_, severity)| *severity == Severity::Note));
+    assert_eq!(value(&metrics(&figures, "command", "none"), "power_w").unwrap_err(), "no window of 1 s and more");
+    let long = [(2 * SECOND, 4 * SECOND)];
+    assert!(codes(&unseen.figures(Some(rounds(&long)))).contains(&("window_observer_mismatch".into(), Severity::Error)));
+    let frozen = Timed { inferences: 5, ..rounds(&[(2 * SECOND, 2 * SECOND)]) };
+    assert!(codes(&unseen.figures(Some(frozen))).contains(&("window_clock_frozen".into(), Severity::Error)));
+}
+
+#[test]
 fn what_a_counter_cannot_be_is_withheld_and_never_zero() {
     let package = |value: &dyn Fn(f64) -> Option<f64>| Machine::new().with(ColumnName::Energy, "RAPL package-0", RAPL, "intel-rapl", value);
     let cases: [(Machine, &str); 4] = [

@@ -248,7 +248,7 @@ isotherm_wire::table! {
             severity: Severity::Error,
             means: "The energy instrument did not see all of what ran",
             when: "Its readings cover another time than the window, by more than 1 % and two of its periods, or don't reach its edges. The \
-                   figure is withheld. A note where the run was not made for its energy",
+                   figure is withheld. A note where the run was not made for its energy, or is too short for a figure",
             headline: Headline::LeftOut,
             hint: "see `observer.given_up` and `samples` of the record; a sensor that answers late needs a lower `sample_hz` or a longer window",
         }

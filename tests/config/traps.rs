@@ -204,6 +204,30 @@ fn a_condition_that_can_never_hold_is_an_error_and_a_slip_is_a_warning() {
 }
 
 #[test]
+fn a_window_that_no_power_run_fills_is_a_warning() {
+    let warnings = |defaults: &str, blocks: &[&str]| {
+        let block = |(n, measure): (usize, &&str)| {
+            format!("  - {{ devices: here, backend: builtin, model: m, threads: {}, measure: {{ {measure} }} }}\n", n + 1)
+        };
+        let blocks: String = blocks.iter().enumerate().map(block).collect();
+        let file = format!(
+            "devices: {{ here: {{ local: {{}} }} }}\nmodels: {{ m: {{ path: m.onnx }} }}\ndefaults: {{ measure: {{ {defaults} }} }}\nmatrix:\n{blocks}"
+        );
+        Case::of(&file).campaign().warnings.concat()
+    };
+    let (window, said) = ("window: { target: 10s }", "`measure.window` has no effect");
+    for power in ["off", "together"] {
+        let own = warnings("sample_hz: 10", &[&format!("power: {power}, {window}")]);
+        assert!(own.contains(said) && own.contains("this block has no power runs"), "{own}");
+    }
+    assert!(warnings(window, &["sample_hz: 10"]).contains("no block of backend `builtin` has power runs"));
+    for power in ["auto", "split", "only"] {
+        assert_eq!(warnings(window, &["power: off", &format!("power: {power}")]), "");
+        assert_eq!(warnings(&format!("power: {power}"), &[window]), "");
+    }
+}
+
+#[test]
 fn no_file_is_waited_for() {
     let dir = tempfile::tempdir().expect("a directory");
     rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
