@@ -180,7 +180,7 @@ pub fn read(source: &str, base: usize, out: &mut Diagnostics) -> Option<Node> {
 }
 
 fn parsed(source: &str, out: &mut Diagnostics) -> Option<Node> {
-    // Ahead of the parser: to it a NUL is the end of the text, and of the others it tells where their value begins.
+    // Ahead of the parser, which tells of those in a text without quotes only where that text begins.
     if let Some((start, c)) = source.char_indices().find(|(_, c)| is_never_raw(*c)) {
         let code = u32::from(c);
         let (message, hint) = match c {
