@@ -24,6 +24,8 @@ mod copies;
 mod dominance;
 #[path = "campaign/failures.rs"]
 mod failures;
+#[path = "campaign/fleet.rs"]
+mod fleet;
 #[path = "campaign/guidance.rs"]
 mod guidance;
 #[path = "campaign/identity.rs"]

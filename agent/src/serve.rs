@@ -1,5 +1,6 @@
 //! One connection: proof of life, then a proxy between stdin/stdout and the keeper. It may die and be replaced at any time.
 
+use crate::keep::lease;
 use crate::{capture, dirs, keep, sys};
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::session::{Call, Failure, FromAgent, Hello, Reply, Request};
@@ -9,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// How often, every [`LOOK_AGAIN_NS`], a keeper of our own campaign that is starting or ending is looked for: trying out how it can
@@ -80,8 +82,14 @@ fn reach_keeper(hello: &Hello, configured: Option<&str>) -> Result<(UnixStream, 
                     let unreachable = |e| Failure::Other { message: format!("the keeper started and can't be reached: {e}") };
                     return connect().map(|stream| (stream, true)).map_err(unreachable);
                 }
-                Some(holder) if holder.results_id != hello.holder.results_id => return Err(Failure::LeaseHeld(holder)),
-                same => other = same,
+                Some(lease::Held { holder, state_dir }) => {
+                    // One with its state elsewhere is never ours.
+                    let is_elsewhere = state_dir.is_some_and(|dir| Path::new(&dir) != state.root);
+                    if holder.results_id != hello.holder.results_id || is_elsewhere {
+                        return Err(Failure::LeaseHeld(holder));
+                    }
+                    other = Some(holder);
+                }
             }
         }
         // Somebody of the same campaign was faster: their keeper is ours too, as soon as it listens.
@@ -94,7 +102,7 @@ fn reach_keeper(hello: &Hello, configured: Option<&str>) -> Result<(UnixStream, 
 }
 
 /// Start a detached keeper and wait until it listens. `Some` = somebody else holds this machine.
-fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<isotherm_wire::session::Holder>, Failure> {
+fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<lease::Held>, Failure> {
     let other = |what: &str, e: &dyn std::fmt::Display| Failure::Other { message: format!("{what}: {e}") };
     let log_path = state.path.join("keeper.log");
     if std::fs::metadata(&log_path).is_ok_and(|meta| meta.len() > LARGEST_LOG) {
@@ -125,7 +133,7 @@ fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<isotherm
     }
     match serde_json::from_str::<keep::Started>(line.trim()) {
         Ok(keep::Started::Listening) => Ok(None),
-        Ok(keep::Started::Held(holder)) => Ok(Some(holder)),
+        Ok(keep::Started::Held(held)) => Ok(Some(held)),
         Ok(keep::Started::Failed(failure)) => Err(failure),
         Err(_) => {
             let log = std::fs::read(&log_path).unwrap_or_default();

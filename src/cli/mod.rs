@@ -25,6 +25,7 @@ use crate::config::Draft;
 use crate::reference::Page;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::IsTerminal;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -229,6 +230,9 @@ struct RunArgs {
     /// At most so many runs
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// Work on at most N devices at once; all, unless given. Devices of one `resource_group` take turns in any case
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
     /// Run everything again; a record goes to superseded/ once there is a new valid one
     #[arg(long)]
     fresh: bool,

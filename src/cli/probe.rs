@@ -22,6 +22,7 @@ pub fn this_machine() -> Device {
     Device {
         id: "here".into(),
         transport: Transport::Local(Local::default()),
+        resource_group: None,
         models_dir: None,
         env: IndexMap::new(),
         builds: IndexMap::new(),

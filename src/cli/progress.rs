@@ -6,6 +6,7 @@ use super::words::{count, duration, metric, plain, program, shell_word};
 use crate::report;
 use crate::run::{Event, Finished, Settled, Summary};
 use crate::store::record::{Status, Validity};
+use indexmap::IndexMap;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -19,10 +20,16 @@ pub struct Progress {
     again: String,
     done: u64,
     to_run: u64,
-    started: Option<Instant>,
+    /// By run.
+    running: IndexMap<String, Running>,
     /// Time of finished jobs, from start to record.
     spent: Duration,
-    current: String,
+}
+
+struct Running {
+    what: String,
+    phase: String,
+    started: Instant,
 }
 
 impl Progress {
@@ -33,7 +40,7 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
             bar
         });
-        Progress { json, bar, results, again, done: 0, to_run: 0, started: None, spent: Duration::ZERO, current: String::new() }
+        Progress { json, bar, results, again, done: 0, to_run: 0, running: IndexMap::new(), spent: Duration::ZERO }
     }
 
     /// Take one event.
@@ -78,20 +85,21 @@ impl Progress {
             Event::Collected { label, kind, repetition, .. } => {
                 self.talk(&format!("  {} r{repetition}{} ran meanwhile: collected", plain(label), kind.after_label()));
             }
-            Event::RunLost { label, kind, repetition, why, .. } => {
+            Event::RunLost { run_id, label, kind, repetition, why } => {
+                self.running.shift_remove(run_id);
                 self.talk(&format!("  ! {} r{repetition}{} left no result: {}", plain(label), kind.after_label(), plain(why)));
             }
-            Event::Started { device, label, kind, repetition, .. } => {
-                self.started = Some(Instant::now());
-                self.current = format!("{device}: {} r{repetition}{}", plain(label), kind.after_label());
-                self.draw("starting");
+            Event::Started { run_id, device, label, kind, repetition, .. } => {
+                let what = format!("{device}: {} r{repetition}{}", plain(label), kind.after_label());
+                self.running.insert(run_id.clone(), Running { what, phase: "starting".into(), started: Instant::now() });
+                self.draw();
             }
             // Nothing is drawn once the window has begun, so this has to do for it too.
-            Event::Phase { phase, .. } if *phase != "collecting" => self.draw(&format!("{phase}, then measuring")),
-            Event::Phase { phase, .. } => self.draw(phase),
-            Event::Settling { temperature_c, limit_c, .. } => {
+            Event::Phase { run_id, phase } if *phase != "collecting" => self.enters(run_id, format!("{phase}, then measuring")),
+            Event::Phase { run_id, phase } => self.enters(run_id, (*phase).to_owned()),
+            Event::Settling { run_id, temperature_c, limit_c } => {
                 let temperatures = temperature_c.zip(*limit_c).map_or_else(String::new, |(now, limit)| format!(" ({now:.1} °C → {limit:.1} °C)"));
-                self.draw(&format!("settling{temperatures}, then measuring"));
+                self.enters(run_id, format!("settling{temperatures}, then measuring"));
             }
             Event::Finished(finished) => self.finished(finished),
             Event::Repeating { device, runs } => {
@@ -104,6 +112,17 @@ impl Progress {
             Event::Superseded { .. } | Event::RecordReadAgain { .. } => {}
             Event::ReadAgain { device, records } => self.talk(&format!("  {device}  {records} read again by the new rules")),
             Event::LinkLost { device, reason } => self.talk(&format!("  {device}  ! connection lost ({}): reconnecting", plain(reason))),
+            Event::LinkBack { device } => self.talk(&format!("  {device}  connected again")),
+            Event::OutOfReach { device, reason, again_s } => {
+                let again = duration(Duration::from_secs(*again_s));
+                self.talk(&format!("  {device}  ! out of reach ({}): trying again in {again}", plain(reason)));
+            }
+            Event::GroupTaken { device, group, holder } => {
+                self.talk(&format!("  {device}  waits for {}, which has group `{group}`", plain(holder)));
+            }
+            Event::SameMachine { device, others } => {
+                self.talk(&format!("  {device}  is the same machine as {}: their runs take turns", others.join(", ")));
+            }
             Event::GivenBack { device, restored, failed } => {
                 if let Some(first) = restored.first() {
                     let more = if restored.len() > 1 { format!(", and {} more", restored.len() - 1) } else { String::new() };
@@ -136,8 +155,8 @@ impl Progress {
 
     fn finished(&mut self, finished: &Finished) {
         self.done += 1;
-        if let Some(started) = self.started.take() {
-            self.spent += started.elapsed();
+        if let Some(run) = self.running.shift_remove(&finished.run_id) {
+            self.spent += run.started.elapsed();
         }
         let Finished { device, label, kind, repetition, status, reason, message, validity, issues, headline, settle, temperature_c, .. } = finished;
         let mark = match (status, validity) {
@@ -163,20 +182,30 @@ impl Progress {
             Some(bar) => {
                 bar.suspend(|| super::print(&format!("{line}\n")));
                 bar.set_position(self.done);
-                self.draw("");
+                self.draw();
             }
             None => _ = super::print(&format!("{line}\n")),
         }
     }
 
-    fn draw(&self, phase: &str) {
+    fn enters(&mut self, run_id: &str, phase: String) {
+        if let Some(run) = self.running.get_mut(run_id) {
+            run.phase = phase;
+            self.draw();
+        }
+    }
+
+    fn draw(&self) {
         let Some(bar) = &self.bar else { return };
         let left = self.to_run.saturating_sub(self.done);
+        // As many at once as there are now.
+        let beside = u32::try_from(self.running.len().max(1)).unwrap_or(u32::MAX);
         let eta = match u32::try_from(self.done) {
-            Ok(done @ 1..) => format!("   ETA {}", duration(self.spent / done * u32::try_from(left).unwrap_or(u32::MAX))),
+            Ok(done @ 1..) => format!("ETA {}   ", duration(self.spent / done * u32::try_from(left).unwrap_or(u32::MAX) / beside)),
             _ => String::new(),
         };
-        bar.set_message(format!("{} {phase}{eta}", self.current));
+        let running: Vec<String> = self.running.values().map(|run| format!("{} {}", run.what, run.phase)).collect();
+        bar.set_message(format!("{eta}{}", running.join("   ")));
         bar.tick();
     }
 

@@ -6,6 +6,7 @@ use super::{DEFAULT_RESULTS, RunArgs, campaign, complain, exit};
 use crate::run::{self, Filter, Options, RunError, Summary};
 use crate::store::StoreError;
 use std::ffi::OsStr;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 pub fn run(args: &RunArgs) -> u8 {
@@ -40,6 +41,7 @@ fn options(args: &RunArgs, campaign: &crate::config::model::Campaign) -> Result<
         fresh: args.fresh,
         device: args.device.clone(),
         limit: args.limit,
+        jobs: args.jobs.map(NonZeroUsize::get),
         force: args.force,
         dry_run: args.dry_run,
     })

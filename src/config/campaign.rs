@@ -207,7 +207,19 @@ fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> 
     let builds = fields.get("builds").map(|slot| builds(slot, out)).unwrap_or_default();
     let conditions = fields.get("conditions").map(|slot| settings::conditions(slot, out)).unwrap_or_default();
     let limits = fields.get("limits").and_then(|slot| settings::limits(slot, out)).unwrap_or_default();
-    Some(Device { id, transport, models_dir, env, builds, conditions, limits })
+    let resource_group = fields.get("resource_group").and_then(|slot| resource_group(slot, out));
+    Some(Device { id, transport, models_dir, env, builds, conditions, limits, resource_group })
+}
+
+fn resource_group(slot: Slot<'_>, out: &mut Diagnostics) -> Option<String> {
+    let place = slot.place;
+    let name = slot.some_text(out)?;
+    if let Err(reason) = units::safe_name(&name) {
+        // It becomes a file, by which campaigns keep out of each other's way.
+        out.error(place, format!("{} cannot be the name of a group", tick(&name))).label(reason).hint("letters, digits, `.`, `_` and `-`");
+        return None;
+    }
+    Some(name)
 }
 
 /// build id → tool → path.

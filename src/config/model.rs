@@ -49,6 +49,8 @@ pub struct Device {
     pub conditions: IndexMap<String, String>,
     /// Of every run on this device; a block's own win.
     pub limits: Limits,
+    /// Devices of one group run one at a time.
+    pub resource_group: Option<String>,
 }
 
 /// A value that never shows: not in records, not in messages, not in debug output.

@@ -103,7 +103,7 @@ pub static DEVICE: Level = level(
         key("models_dir", Shape::Text, "Where relative model paths start").default("the campaign file's directory"),
         key("builds", Shape::MapOf(&Shape::MapOf(&Shape::Text)), "id → tools of that build: name → path on the device. `{build.NAME}` in `argv`"),
         key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),
-        key("resource_group", Shape::Text, "Devices with one group run one at a time").later(),
+        key("resource_group", Shape::Text, "Devices of one group run one at a time, across campaigns; a name like a file's"),
         key("ceilings", Shape::MapOf(&Shape::Map(&CEILING)), "Denominators with their source, such as the peak bandwidth of the memory").later(),
         key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells: `{ ambient_c: 22, cooling: fan, psu: 27 W }`, any names"),
         key("limits", Shape::Map(&LIMITS), "What ends a run on it; a block's own win"),

@@ -20,8 +20,14 @@ pub fn has_local_agent() -> bool {
     agent::EMBEDDED.is_some()
 }
 
+/// What tells this machine, since it was started, from every other one.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    Some(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
+}
+
 use crate::config::model::{Device, Transport};
-use isotherm_wire::session::Failure;
+use isotherm_wire::session::{Failure, Holder};
 use link::{Link, Role};
 use thiserror::Error;
 
@@ -57,6 +63,21 @@ impl DeviceError {
     #[must_use]
     pub fn is_unknown_run(&self) -> bool {
         matches!(self, DeviceError::Refused { failure, .. } if matches!(**failure, Failure::UnknownRun { .. }))
+    }
+
+    /// Who holds it.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            DeviceError::Refused { failure, .. } => {
+                if let Failure::LeaseHeld(holder) = &**failure {
+                    Some(holder)
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        }
     }
 
     /// Another campaign holds it, or it is executing a run.

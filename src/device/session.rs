@@ -41,8 +41,8 @@ pub enum Happening {
         session: u64,
         reason: String,
     },
-    /// A signal for the controller.
-    Signal(i32),
+    /// Something else is to be looked at.
+    Woken,
 }
 
 enum Answer {

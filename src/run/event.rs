@@ -117,6 +117,27 @@ pub enum Event {
         device: String,
         reason: String,
     },
+    /// The connection was made again.
+    LinkBack {
+        device: String,
+    },
+    /// It could not be reached, and will be tried again.
+    OutOfReach {
+        device: String,
+        reason: String,
+        again_s: u64,
+    },
+    /// Another campaign has the resource group: it is waited for.
+    GroupTaken {
+        device: String,
+        group: String,
+        holder: String,
+    },
+    /// It turns out to be the same machine as these, so that their runs take turns.
+    SameMachine {
+        device: String,
+        others: Vec<String>,
+    },
     /// A signal was taken: what happens now.
     Stopping {
         how: &'static str,

@@ -1,6 +1,6 @@
-//! One invocation of `run`: what all devices of a campaign share, and the devices one after the other.
+//! One invocation of `run`: what all devices of a campaign share, and its beginning and end.
 
-use super::device_night::DeviceNight;
+use super::crew::Crew;
 use super::event::{Event, Summary};
 use super::filter::Filter;
 use super::manifest::Night as Constants;
@@ -8,8 +8,8 @@ use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble, awake};
 use crate::clock;
-use crate::config::model::{Campaign, Device};
-use crate::device::{DeviceError, Happening, Session, has_local_agent};
+use crate::config::model::Campaign;
+use crate::device::{DeviceError, has_local_agent};
 use crate::digest;
 use crate::plan::dominance::Dominators;
 use crate::plan::expand;
@@ -26,19 +26,19 @@ use crate::store::record::{Kind, Reason, Record, Status, Validity};
 use crate::store::results::Results;
 use crate::store::{StoreError, formats, write};
 use indexmap::IndexMap;
+use isotherm_wire::inspect::FileAnswer;
 use isotherm_wire::session::{GivenBack, Holder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Run what has no answer yet. `observer` is told everything as it happens.
 ///
 /// # Errors
 /// What prevents the whole campaign; a device or a job that fails is in the summary.
-pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut dyn FnMut(&Event)) -> Result<Summary, RunError> {
+pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut (dyn FnMut(&Event) + Send)) -> Result<Summary, RunError> {
     let dir = parent.join(&campaign.name);
     let mut reports = stored_reports(&dir, campaign);
     // What a device said long ago may leave out everything, or leave a condition without an answer: it is asked again.
@@ -65,9 +65,13 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     }
     let controller = controller();
     let results = Results::open(parent, campaign, &controller)?;
-    let (sender, happenings) = channel();
+    let (tell, told) = channel();
     let attentive = Arc::new(AtomicBool::new(false));
-    signals::listen(sender.clone(), Arc::clone(&attentive)).map_err(|source| RunError::Io { what: "listen to signals", source })?;
+    let pass_on = {
+        let tell = tell.clone();
+        move |signal| tell.send(Told::Signal(signal)).is_ok()
+    };
+    signals::listen(pass_on, Arc::clone(&attentive)).map_err(|source| RunError::Io { what: "listen to signals", source })?;
     // Before anything is written: a record of a newer isotherm ends it here.
     let scan = index::scan(&results.dir)?;
     durable::remove_temporaries(&results.dir);
@@ -86,32 +90,30 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
         sleep_inhibited,
     };
     let holder = Holder { results_id: results.id.results_id.clone(), campaign: campaign.name.clone(), controller, since };
-    let identities = identity::of_points(&plan.points, &reports);
-    let dominators = Dominators::of(&plan);
-    let mut night = Night {
-        campaign,
-        identities,
-        plan,
-        results,
-        options,
-        constants,
-        holder,
+    let state = State {
+        identities: identity::of_points(&plan.points, &reports),
+        dominators: Dominators::of(&plan),
+        plan: Arc::new(plan),
         journal,
         scan,
         reports,
-        happenings,
-        sender,
-        attentive,
-        stopping: Stopping::No,
         observer,
         summary: Summary::default(),
+        begun: 0,
         fatal: None,
-        left_running: None,
-        dominators,
+        left_running: BTreeSet::new(),
         failed_now: BTreeMap::new(),
     };
-    night.all_devices()?;
-    Ok(night.summary)
+    let crew = Crew::new(options.jobs.unwrap_or(usize::MAX));
+    let night = Night { campaign, results, options, constants, holder, crew, state: Mutex::new(state) };
+    night.begin()?;
+    let worked = night.all_devices(&tell, &told, &attentive);
+    let finished = night.finish();
+    // The first thing that went wrong explains the rest.
+    let mut state = night.state();
+    worked.and(state.fatal.take().map_or(Ok(()), |e| Err(e.into())))?;
+    finished?;
+    Ok(state.summary.clone())
 }
 
 /// `user@host pid 12`: for people who find a device or a directory in use.
@@ -131,238 +133,196 @@ pub fn stored_reports(results: &Path, campaign: &Campaign) -> BTreeMap<String, D
     campaign.devices.keys().filter_map(read).collect()
 }
 
+/// What the one who listens is told.
+pub(super) enum Told {
+    Signal(i32),
+    /// Nobody works on the device any more.
+    Ended {
+        device: String,
+        how: Result<(), Stop>,
+    },
+}
+
 /// Everything of one invocation.
 pub(super) struct Night<'a> {
     pub(super) campaign: &'a Campaign,
-    pub(super) plan: Plan,
     pub(super) results: Results,
     pub(super) options: &'a Options,
     pub(super) constants: Constants,
     pub(super) holder: Holder,
-    journal: Journal,
-    pub(super) scan: Scan,
-    pub(super) reports: BTreeMap<String, DeviceReport>,
+    pub(super) crew: Crew,
+    state: Mutex<State<'a>>,
+}
+
+/// What changes in the course of it. Never held while a device is asked or waited for.
+pub(super) struct State<'a> {
+    plan: Arc<Plan>,
     /// Of the plan's points, from these reports.
     identities: Vec<Option<Arc<Identified>>>,
-    pub(super) happenings: Receiver<Happening>,
-    pub(super) sender: Sender<Happening>,
-    /// True while signals are looked at as they come.
-    attentive: Arc<AtomicBool>,
-    pub(super) stopping: Stopping,
-    observer: &'a mut dyn FnMut(&Event),
+    reports: BTreeMap<String, DeviceReport>,
+    pub(super) scan: Scan,
+    journal: Journal,
+    observer: &'a mut (dyn FnMut(&Event) + Send),
     pub(super) summary: Summary,
+    /// Jobs that were begun.
+    begun: usize,
     /// The journal can't be written: nothing new is started.
     fatal: Option<StoreError>,
-    /// Job whose run goes on without us.
-    pub(super) left_running: Option<String>,
+    /// Jobs whose runs go on without us.
+    pub(super) left_running: BTreeSet<String>,
     /// Which points a failed one makes needless, and what failed in this invocation by identity.
     dominators: Dominators,
     failed_now: BTreeMap<String, Vec<(Kind, Reason)>>,
 }
 
 impl<'a> Night<'a> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.state().plan)
+    }
+
+    /// What a device said of itself last.
+    pub(super) fn report(&self, id: &str) -> Option<DeviceReport> {
+        self.state().reports.get(id).cloned()
+    }
+
     /// Journal and observer hear it; what the journal can't take stops the night at the next step.
-    pub(super) fn emit(&mut self, event: Event) {
+    pub(super) fn emit(&self, event: Event) {
+        let mut state = self.state();
         if !matches!(event, Event::Phase { .. } | Event::Settling { .. })
-            && let Err(e) = self.results.still_there().and_then(|()| self.journal.append(&event))
+            && let Err(e) = self.results.still_there().and_then(|()| state.journal.append(&event))
         {
-            self.fatal.get_or_insert(e);
+            state.fatal.get_or_insert(e);
         }
-        (self.observer)(&event);
+        (state.observer)(&event);
     }
 
     /// Can a new step begin?
-    pub(super) fn check(&mut self) -> Result<(), Stop> {
-        while let Ok(happening) = self.happenings.try_recv() {
-            if let Happening::Signal(signal) = happening {
-                self.signal(signal);
-            }
-        }
-        match self.fatal.take() {
+    pub(super) fn check(&self) -> Result<(), Stop> {
+        match self.state().fatal.take() {
             Some(e) => Err(e.into()),
-            None if self.stopping == Stopping::No => Ok(()),
+            None if self.crew.stopping() == Stopping::No => Ok(()),
             None => Err(Stop::Asked),
         }
     }
 
-    pub(super) fn signal(&mut self, signal: i32) {
-        self.stopping = self.stopping.after(signal, Instant::now());
-        self.summary.interrupted_by = Some(signal);
-        self.emit(Event::Stopping { how: self.stopping.told() });
+    /// Were as many jobs begun as this invocation may, repeats among them?
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.options.limit.is_some_and(|limit| self.state().begun >= limit)
     }
 
-    /// The next happening; `None` after `limit`. While waiting, signals are looked at as they come.
-    pub(super) fn next(&mut self, limit: Duration) -> Option<Happening> {
-        self.attentive.store(true, Ordering::SeqCst);
-        let happening = self.happenings.recv_timeout(limit);
-        self.attentive.store(false, Ordering::SeqCst);
-        happening.ok()
+    /// One more is begun; false = it would be one too many.
+    pub(super) fn begin_job(&self) -> bool {
+        let mut state = self.state();
+        let may = self.options.limit.is_none_or(|limit| state.begun < limit);
+        state.begun += usize::from(may);
+        may
     }
 
-    /// Wait; a user who wants to leave ends it.
-    pub(super) fn pause(&mut self, time: Duration) -> Result<(), Stop> {
-        let until = Instant::now() + time;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            if let Some(Happening::Signal(signal)) = self.next(left) {
-                self.signal(signal);
-                if !matches!(self.stopping, Stopping::No | Stopping::Drain) {
-                    return Err(Stop::Asked);
-                }
-            }
-        }
+    /// So many more may be begun.
+    pub(super) fn left(&self) -> usize {
+        self.options.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.state().begun))
     }
 
-    fn all_devices(&mut self) -> Result<(), RunError> {
+    fn begin(&self) -> Result<(), StoreError> {
         let event = Event::CampaignStarted {
             campaign: self.campaign.name.clone(),
             results: self.results.dir.display().to_string(),
             epoch: self.constants.epoch.clone(),
             isotherm: env!("CARGO_PKG_VERSION").into(),
             set: self.campaign.set.clone(),
-            jobs: self.plan.points.iter().map(|p| self.kinds(p).len() * p.settings.repetitions as usize).sum(),
+            jobs: {
+                let state = self.state();
+                state.plan.points.iter().map(|p| state.kinds(p).len() * p.settings.repetitions as usize).sum()
+            },
         };
         self.emit(event);
-        self.write_plan()?;
-        // Not the devices of the plan's points, as above.
-        let used: BTreeSet<&str> = self.campaign.blocks.iter().flat_map(|block| &block.devices).map(String::as_str).collect();
-        let chosen = |id: &String| used.contains(id.as_str()) && self.options.device.as_ref().is_none_or(|d| d == id);
-        let devices: Vec<String> = self.campaign.devices.keys().filter(|id| chosen(id)).cloned().collect();
-        let mut fatal = None;
-        self.summary.devices = devices.len();
-        for id in devices {
-            match self.one_device(&id) {
-                Ok(()) => {}
-                Err(Stop::Device(e)) => {
-                    self.summary.devices_failed += 1;
-                    self.emit(Event::DeviceFailed { device: id, message: e.to_string(), hint: e.hint() });
-                }
-                Err(Stop::Condition(e)) => {
-                    self.summary.devices_failed += 1;
-                    self.emit(Event::DeviceFailed { device: id, message: e.to_string(), hint: Some(e.hint()) });
-                }
-                Err(Stop::Fatal(e)) => {
-                    fatal = Some(e);
-                    break;
-                }
-                Err(Stop::Asked) => break,
-            }
-        }
-        let finished = self.finish();
-        // The first thing that went wrong explains the rest.
-        fatal.or_else(|| self.fatal.take().map(Into::into)).map_or(Ok(()), Err)?;
-        Ok(finished?)
-    }
-
-    fn one_device(&mut self, id: &str) -> Result<(), Stop> {
-        self.check()?;
-        let device = &self.campaign.devices[id];
-        let mut session = Session::open(device, &self.holder, &self.sender)?;
-        if session.welcome().is_err() && !self.options.dry_run {
-            session = self.relieve(device, session)?;
-        }
-        self.given_back(id, session.given_back());
-        let mut part = DeviceNight { night: self, device, session, flaps: 0 };
-        let result = part.everything();
-        let DeviceNight { session, night, .. } = part;
-        let written = night.write_report(id);
-        // Whatever went wrong here, the device is given back. A run that goes on keeps the keeper: then this is refused, which is right.
-        if let Ok(given_back) = session.end() {
-            self.summary.not_given_back.extend(given_back.failed.iter().map(|what| format!("{id} {what}")));
-            self.given_back(id, given_back);
-            self.emit(Event::DeviceReleased { device: id.to_owned() });
-        }
-        result?;
-        Ok(written?)
-    }
-
-    /// An older isotherm's keeper has the device: what it has left is collected, what it runs is waited for, and a keeper of our own takes
-    /// its place.
-    fn relieve(&mut self, device: &'a Device, session: Session) -> Result<Session, Stop> {
-        self.emit(Event::OlderKeeper { device: device.id.clone() });
-        let mut part = DeviceNight { night: self, device, session, flaps: 0 };
-        // What has to stay in its spool is said by the next one.
-        let collected = part.collect_spool();
-        let DeviceNight { session, night, .. } = part;
-        let ended = session.end();
-        collected?;
-        night.given_back(&device.id, ended?);
-        Ok(Session::open(device, &night.holder, &night.sender)?)
+        self.write_plan(&self.state())
     }
 
     /// Say what of a device's settings was given back, if anything was borrowed.
-    pub(super) fn given_back(&mut self, device: &str, given_back: GivenBack) {
+    pub(super) fn given_back(&self, device: &str, given_back: GivenBack) {
         if !given_back.is_empty() {
             let GivenBack { restored, failed } = given_back;
             self.emit(Event::GivenBack { device: device.to_owned(), restored, failed });
         }
     }
 
-    /// The runs of a repetition of a point, as far as its device is known.
-    fn kinds(&self, point: &Point) -> &'static [Kind] {
-        Runs::of(point.settings.power, self.reports.get(&point.ids.device)).kinds()
-    }
-
     pub(super) fn jobs(&self) -> Vec<PlannedJob> {
-        let Night { plan, identities, reports, scan, .. } = self;
-        diff::diff(diff::Known { plan, identities, reports, scan, results: &self.results.dir })
+        self.state().jobs(&self.results.dir)
     }
 
     /// Remember a failure that may make other points needless.
-    pub(super) fn note_failure(&mut self, record: &Record) {
-        let (Status::Failed, Some(reason), false) = (record.status, record.reason, self.dominators.is_empty()) else { return };
-        self.failed_now.entry(record.ids.point_identity.clone()).or_default().push((record.ids.kind, reason));
+    pub(super) fn note_failure(&self, record: &Record) {
+        let mut state = self.state();
+        let (Status::Failed, Some(reason), false) = (record.status, record.reason, state.dominators.is_empty()) else { return };
+        state.failed_now.entry(record.ids.point_identity.clone()).or_default().push((record.ids.kind, reason));
     }
 
     /// The failure that makes a point needless: of this invocation, or one that is not tried again by itself.
     pub(super) fn dominated(&self, slot: Slot) -> Option<(String, Reason)> {
+        let state = self.state();
         let failed = |other: usize| {
-            let Some(hash) = self.identities[other].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
+            let Some(hash) = state.identities[other].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
             // What was repeated since says nothing any more.
             let is_one = |e: &&Entry| e.point_identity == hash && e.status == Status::Failed && !e.is_earlier_attempt();
-            let stored = self.scan.entries.iter().filter(is_one);
+            let stored = state.scan.entries.iter().filter(is_one);
             let lasting = stored.filter_map(|e| Some((e.kind, e.reason?))).filter(|(_, reason)| diff::lasts(*reason));
-            let all = lasting.chain(self.failed_now.get(hash).into_iter().flatten().copied());
+            let all = lasting.chain(state.failed_now.get(hash).into_iter().flatten().copied());
             all.filter(|(kind, _)| diff::tells_of(*kind, slot.kind)).map(|(_, reason)| reason).collect()
         };
-        let (by, reason) = self.dominators.of_point(&self.plan, slot.point, failed)?;
-        Some((self.plan.points[by].label(), reason))
+        let (by, reason) = state.dominators.of_point(&state.plan, slot.point, failed)?;
+        Some((state.plan.points[by].label(), reason))
     }
 
     /// What a device said of itself and of the campaign's files.
-    pub(super) fn learn(&mut self, id: &str, report: DeviceReport) -> Result<(), Stop> {
-        let earlier = self.reports.insert(id.to_owned(), report);
+    pub(super) fn learn(&self, id: &str, report: DeviceReport) -> Result<(), Stop> {
+        let mut state = self.state();
+        let earlier = state.reports.insert(id.to_owned(), report);
         if self.has_conditions() {
-            match expand::expand(self.campaign, &self.reports) {
+            match expand::expand(self.campaign, &state.reports) {
                 Ok(plan) => {
-                    self.dominators = Dominators::of(&plan);
-                    self.plan = plan;
+                    state.dominators = Dominators::of(&plan);
+                    state.plan = Arc::new(plan);
                 }
                 // The other devices go on with what is known without it.
                 Err(error @ PlanError::Condition { .. }) => {
-                    self.reports.remove(id);
-                    self.reports.extend(earlier.map(|report| (id.to_owned(), report)));
+                    state.reports.remove(id);
+                    state.reports.extend(earlier.map(|report| (id.to_owned(), report)));
                     return Err(Stop::Condition(error));
                 }
                 Err(error) => return Err(Stop::Fatal(error.into())),
             }
         }
-        self.identities = identity::of_points(&self.plan.points, &self.reports);
-        self.write_report(id)?;
-        Ok(self.write_plan()?)
+        state.identities = identity::of_points(&state.plan.points, &state.reports);
+        self.write_report(&state, id)?;
+        Ok(self.write_plan(&state)?)
+    }
+
+    /// Libraries that a run had mapped are files of its points from now on.
+    pub(super) fn learn_libraries(&self, id: &str, libraries: impl Iterator<Item = (String, FileAnswer)>) {
+        if let Some(report) = self.state().reports.get_mut(id) {
+            report.files.extend(libraries);
+        }
+    }
+
+    /// Keep what is known of a device by now.
+    pub(super) fn keep_report(&self, id: &str) -> Result<(), StoreError> {
+        self.write_report(&self.state(), id)
     }
 
     /// The points that a device may have, whatever it says of itself: those that an earlier answer has left out come back with another.
     pub(super) fn possible_points(&self, id: &str) -> Vec<Point> {
-        let mut reports = self.reports.clone();
+        let state = self.state();
+        let mut reports = state.reports.clone();
         let fresh = match reports.remove(id) {
             Some(_) if self.has_conditions() => expand::expand(self.campaign, &reports).ok(),
             _ => None,
         };
-        let points = fresh.map_or_else(|| self.plan.points.clone(), |plan| plan.points);
+        let points = fresh.map_or_else(|| state.plan.points.clone(), |plan| plan.points);
         points.into_iter().filter(|point| point.ids.device == id).collect()
     }
 
@@ -371,34 +331,34 @@ impl<'a> Night<'a> {
     }
 
     /// Move records away that a newer one replaces.
-    pub(super) fn supersede(&mut self, outdated: &[String]) -> Result<(), StoreError> {
+    pub(super) fn supersede(&self, outdated: &[String]) -> Result<(), StoreError> {
         for path in outdated {
             let file = self.results.dir.join(path);
             if let Ok(record) = index::read_record(&file) {
                 write::supersede(&self.results.dir, &file, &record)?;
-                self.scan.entries.retain(|e| e.path != *path);
+                self.state().scan.entries.retain(|e| e.path != *path);
                 self.emit(Event::Superseded { path: path.clone() });
             }
         }
         Ok(())
     }
 
-    fn write_plan(&self) -> Result<(), StoreError> {
+    fn write_plan(&self, state: &State<'_>) -> Result<(), StoreError> {
         let point = |(i, p): (usize, &Point)| {
             let stored = |&kind: &Kind| StoredPoint {
                 point: p.ids.clone(),
                 swept: p.swept.clone(),
                 kind,
                 repetitions: p.settings.repetitions,
-                point_identity: self.identities[i].as_ref().map(|identified| identified.hash.clone()),
+                point_identity: state.identities[i].as_ref().map(|identified| identified.hash.clone()),
             };
-            self.kinds(p).iter().map(stored).collect::<Vec<_>>()
+            state.kinds(p).iter().map(stored).collect::<Vec<_>>()
         };
         let plan = StoredPlan {
             plan_version: PLAN_VERSION,
             campaign: self.campaign.name.clone(),
             campaign_sha256: self.constants.campaign_sha256.clone(),
-            points: self.plan.points.iter().enumerate().flat_map(point).collect(),
+            points: state.plan.points.iter().enumerate().flat_map(point).collect(),
         };
         self.write_json(PLAN_FILE, &plan)
     }
@@ -411,50 +371,70 @@ impl<'a> Night<'a> {
     }
 
     /// `devices/<id>.json`; the host's name is of no use there.
-    pub(super) fn write_report(&self, id: &str) -> Result<(), StoreError> {
-        let Some(mut report) = self.reports.get(id).cloned() else { return Ok(()) };
+    fn write_report(&self, state: &State<'_>, id: &str) -> Result<(), StoreError> {
+        let Some(mut report) = state.reports.get(id).cloned() else { return Ok(()) };
         report.machine.hostname = assemble::pseudonym(&self.results.id.salt, &report.machine.hostname);
         self.results.still_there()?;
         durable::create_dir_below(&self.results.dir, &self.results.dir.join(index::DEVICES))?;
         self.write_json(&format!("{}/{id}.json", index::DEVICES), &report)
     }
 
-    fn finish(&mut self) -> Result<(), StoreError> {
-        let jobs = self.jobs();
-        self.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
+    /// Store plan and index, and count how it stands.
+    pub(super) fn finish(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let jobs = state.jobs(&self.results.dir);
+        state.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
         // What was deleted stays known until its job has an answer again.
-        let place = |job: &PlannedJob| (job_key(&self.plan.points[job.slot.point].ids), job.slot.kind, job.slot.repetition);
+        let place = |job: &PlannedJob| (job_key(&state.plan.points[job.slot.point].ids), job.slot.kind, job.slot.repetition);
         let answered: BTreeSet<(String, Kind, u32)> = jobs.iter().filter(|job| job.state.is_answered()).map(place).collect();
-        let gone = self.scan.gone.iter().filter(|e| !answered.contains(&(job_key(&e.point), e.kind, e.repetition)));
-        let stored = self.write_plan().and_then(|()| index::write_index(&self.results.dir, self.scan.entries.iter().chain(gone)));
+        let gone = state.scan.gone.iter().filter(|e| !answered.contains(&(job_key(&e.point), e.kind, e.repetition)));
+        let stored = self.write_plan(&state).and_then(|()| index::write_index(&self.results.dir, state.scan.entries.iter().chain(gone)));
+        self.count(&mut state, &jobs);
+        let summary = state.summary.clone();
+        drop(state);
+        self.emit(Event::CampaignEnded(summary));
+        stored
+    }
+
+    fn count(&self, state: &mut State<'_>, jobs: &[PlannedJob]) {
+        let State { plan, scan, summary, left_running, .. } = state;
         let degraded: BTreeMap<&str, &Entry> =
-            self.scan.entries.iter().filter(|e| e.validity == Validity::Degraded).map(|e| (e.path.as_str(), e)).collect();
+            scan.entries.iter().filter(|e| e.validity == Validity::Degraded).map(|e| (e.path.as_str(), e)).collect();
         let mut failures: IndexMap<String, Vec<u32>> = IndexMap::new();
-        for job in jobs.iter().filter(|job| self.options.concerns(&self.plan, job)) {
-            self.summary.jobs += 1;
+        for job in jobs.iter().filter(|job| self.options.concerns(plan, job)) {
+            summary.jobs += 1;
             match &job.state {
-                _ if self.left_running.as_ref() == Some(&job.id) => self.summary.left_running += 1,
+                _ if left_running.contains(&job.id) => summary.left_running += 1,
                 JobState::Reused { path } | JobState::Contaminated { path, .. } => {
-                    self.summary.ok += 1;
-                    self.summary.degraded += usize::from(degraded.contains_key(path.as_str()));
+                    summary.ok += 1;
+                    summary.degraded += usize::from(degraded.contains_key(path.as_str()));
                     let is_contaminated = |entry: &&Entry| !contaminated::by(&self.results.dir, entry).is_empty();
-                    self.summary.contaminated += usize::from(degraded.get(path.as_str()).is_some_and(is_contaminated));
+                    summary.contaminated += usize::from(degraded.get(path.as_str()).is_some_and(is_contaminated));
                 }
-                JobState::Kept { status: Status::Skipped, .. } => self.summary.skipped += 1,
+                JobState::Kept { status: Status::Skipped, .. } => summary.skipped += 1,
                 JobState::Retry { why, .. } | JobState::Kept { why, .. } => {
-                    self.summary.failed += 1;
-                    let point = &self.plan.points[job.slot.point];
+                    summary.failed += 1;
+                    let point = &plan.points[job.slot.point];
                     let why = why.strip_prefix("failed: ").unwrap_or(why);
                     let what = format!("{} {}{}: {why}", point.ids.device, point.label(), job.slot.kind.after_label());
                     failures.entry(what).or_default().push(job.slot.repetition);
                 }
-                _ => self.summary.pending += 1,
+                _ => summary.pending += 1,
             }
         }
         let runs = |list: &[u32]| list.iter().map(|r| format!("r{r}")).collect::<Vec<_>>().join(" ");
-        self.summary.failures = failures.iter().map(|(what, list)| format!("{what} ({})", runs(list))).collect();
-        let summary = self.summary.clone();
-        self.emit(Event::CampaignEnded(summary));
-        stored
+        summary.failures = failures.iter().map(|(what, list)| format!("{what} ({})", runs(list))).collect();
+    }
+}
+
+impl State<'_> {
+    /// The runs of a repetition of a point, as far as its device is known.
+    fn kinds(&self, point: &Point) -> &'static [Kind] {
+        Runs::of(point.settings.power, self.reports.get(&point.ids.device)).kinds()
+    }
+
+    fn jobs(&self, results: &Path) -> Vec<PlannedJob> {
+        let State { plan, identities, reports, scan, .. } = self;
+        diff::diff(diff::Known { plan, identities, reports, scan, results })
     }
 }

@@ -15,6 +15,8 @@ pub struct Options {
     pub device: Option<String>,
     /// At most so many runs.
     pub limit: Option<usize>,
+    /// At most so many devices at once; `None` = all.
+    pub jobs: Option<usize>,
     /// Also runs whose model is larger than the memory that is available.
     pub force: bool,
     /// Look, and run nothing.

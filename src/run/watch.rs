@@ -8,10 +8,10 @@ use crate::device::{DeviceError, Happening, Session};
 use isotherm_wire::session::{Event as AgentEvent, Phase, RunState};
 use std::time::{Duration, Instant};
 
-/// Pauses before a lost link is tried again, seconds.
-const RECONNECT_AFTER_S: [u64; 5] = [0, 1, 2, 4, 8];
-/// A link that lasted so long was a good one.
-const STEADY: Duration = Duration::from_secs(60);
+/// So often something is asked over links that are lost before the answer is there.
+const MOST_ASKED: usize = 6;
+/// A run that is out of sight has ended so long after all that it may take.
+const OVERDUE: Duration = Duration::from_secs(60);
 
 /// How a run ended, as far as its controller can tell.
 pub enum Ended {
@@ -34,12 +34,14 @@ impl DeviceNight<'_, '_> {
     /// Wait until the run has a sealed result. It is asked for again when nothing was heard for `deadline`.
     pub(super) fn wait(&mut self, run_id: &str, deadline: Duration) -> Result<Ended, Stop> {
         let mut ask_at = Instant::now() + deadline;
+        let over_at = ask_at + OVERDUE;
         let mut asked = 0;
         let mut cancelled = false;
         loop {
             let now = Instant::now();
-            match self.night.stopping {
-                Stopping::DetachAt { moment, .. } if now >= moment => return Err(Stop::Asked),
+            let stopping = self.line.night.crew.stopping();
+            match stopping {
+                Stopping::DetachAt { moment } if now >= moment => return Err(Stop::Asked),
                 Stopping::Cancel if !cancelled => {
                     match self.session.cancel(run_id) {
                         // Heard of below, and asked for again then.
@@ -50,19 +52,15 @@ impl DeviceNight<'_, '_> {
                 }
                 _ => {}
             }
-            let until = match self.night.stopping {
-                Stopping::DetachAt { moment, .. } => moment.min(ask_at),
+            let until = match stopping {
+                Stopping::DetachAt { moment } => moment.min(ask_at),
                 _ => ask_at,
             };
-            match self.night.next(until.saturating_duration_since(now)) {
-                Some(Happening::Signal(signal)) => self.night.signal(signal),
-                // On a machine that we share with the device, nothing is rendered when a window is about to begin.
-                Some(Happening::Event(AgentEvent::Phase { run_id: of, phase })) if of == run_id && phase != Phase::Measure => {
-                    self.night.emit(Event::Phase { run_id: of, phase: phase_name(phase) });
-                }
-                Some(Happening::Event(AgentEvent::Settling { run_id: of, temperature_mc, limit_mc })) if of == run_id => {
+            match self.line.next(until.saturating_duration_since(now)) {
+                Some(Happening::Event(AgentEvent::Phase { run_id: of, phase })) if of == run_id => self.enters(of, phase),
+                Some(Happening::Event(AgentEvent::Settling { run_id: of, temperature_mc, limit_mc })) if of == run_id && self.may_draw() => {
                     let celsius = |mc: Option<i64>| mc.map(|mc| mc as f64 / 1e3);
-                    self.night.emit(Event::Settling { run_id: of, temperature_c: celsius(temperature_mc), limit_c: celsius(limit_mc) });
+                    self.line.emit(Event::Settling { run_id: of, temperature_c: celsius(temperature_mc), limit_c: celsius(limit_mc) });
                 }
                 Some(Happening::Event(AgentEvent::Sealed { run_id: of, bytes, sha256 })) if of == run_id => {
                     return Ok(Ended::Sealed { bytes, sha256 });
@@ -71,7 +69,7 @@ impl DeviceNight<'_, '_> {
                     return Ok(Ended::Unsealed { reason: message });
                 }
                 Some(Happening::LinkLost { session, reason }) if session == self.session.serial => {
-                    if let Some(ended) = self.come_back(run_id, &reason)? {
+                    if let Some(ended) = self.come_back(run_id, &reason, over_at)? {
                         return Ok(ended);
                     }
                     ask_at = Instant::now() + deadline;
@@ -79,7 +77,7 @@ impl DeviceNight<'_, '_> {
                 None if Instant::now() >= ask_at => {
                     asked += 1;
                     if asked > 2 {
-                        let device = self.device.id.clone();
+                        let device = self.line.device.id.clone();
                         return Err(
                             DeviceError::NoAnswer { device, reason: format!("run {run_id} is long past its time-outs and doesn't end") }.into()
                         );
@@ -95,9 +93,25 @@ impl DeviceNight<'_, '_> {
         }
     }
 
+    /// A run is in another phase. On a machine that we share with a device nothing is drawn when a window is about to begin, of whatever
+    /// device, and as long as it lasts nothing is done for others.
+    fn enters(&self, run_id: String, phase: Phase) {
+        let (crew, id) = (&self.line.night.crew, &self.line.device.id);
+        if self.is_here && matches!(phase, Phase::Warmup | Phase::Measure) {
+            crew.set_quiet(id, true);
+        }
+        if phase != Phase::Measure && self.may_draw() {
+            self.line.emit(Event::Phase { run_id, phase: phase_name(phase) });
+        }
+    }
+
+    fn may_draw(&self) -> bool {
+        self.line.night.crew.may_work(&self.line.device.id)
+    }
+
     /// Reconnect and follow the run again; `Some` if it has ended meanwhile.
-    fn come_back(&mut self, run_id: &str, reason: &str) -> Result<Option<Ended>, Stop> {
-        self.reconnect(reason)?;
+    fn come_back(&mut self, run_id: &str, reason: &str, until: Instant) -> Result<Option<Ended>, Stop> {
+        self.reconnect(reason, Some(until))?;
         self.asking(|session| match session.attach(run_id) {
             Err(e) if e.is_unknown_run() => Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into(), restarted: false })),
             state => Ok(ended(state?)),
@@ -106,9 +120,9 @@ impl DeviceNight<'_, '_> {
 
     /// Ask the keeper something that may be asked twice, as everything may: a link that is lost costs a reconnect and nothing else.
     pub(super) fn asking<T>(&mut self, ask: impl Fn(&mut Session) -> Result<T, DeviceError>) -> Result<T, Stop> {
-        for _ in RECONNECT_AFTER_S {
+        for _ in 1..MOST_ASKED {
             match ask(&mut self.session) {
-                Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason)?,
+                Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason, None)?,
                 other => return Ok(other?),
             }
         }
@@ -116,24 +130,11 @@ impl DeviceNight<'_, '_> {
     }
 
     /// A new connection to the same keeper, or to a new one where it is gone.
-    pub(super) fn reconnect(&mut self, reason: &str) -> Result<(), Stop> {
-        self.night.emit(Event::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() });
-        let mut last = DeviceError::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() };
-        // One that is lost again and again is given more and more time, like one that can't be made.
-        self.flaps = if self.session.opened.elapsed() < STEADY { self.flaps + 1 } else { 0 };
-        for place in 0..RECONNECT_AFTER_S.len() {
-            let later = (place + self.flaps.saturating_sub(1)).min(RECONNECT_AFTER_S.len() - 1);
-            self.night.pause(Duration::from_secs(RECONNECT_AFTER_S[later]))?;
-            match Session::open(self.device, &self.night.holder, &self.night.sender) {
-                Ok(mut session) => {
-                    self.night.given_back(&self.device.id, session.given_back());
-                    self.session = session;
-                    return Ok(());
-                }
-                Err(e) => last = e,
-            }
-        }
-        Err(last.into())
+    fn reconnect(&mut self, reason: &str, until: Option<Instant>) -> Result<(), Stop> {
+        let (session, given_back) = self.line.reopen(reason, until)?;
+        self.session = session;
+        self.line.night.given_back(&self.line.device.id, given_back);
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::outgoing::{self, Outgoing};
 use super::{Client, Current, Introduction, Keeper, LINGER_NS, SOCKET_NAME, execute, lease::Lease};
 use crate::sampler::{self, polling};
-use crate::{spool, sys, task};
+use crate::{inspect, spool, sys, task};
 use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
 use isotherm_wire::protocol_version;
@@ -158,6 +158,7 @@ fn welcome(keeper: &Keeper, protocol: u32, keeper_is_new: bool) -> Reply {
         keeper_is_new,
         engine: Engine { name: name.into(), version: version.into(), revision },
         given_back: if keeper_is_new { keeper.given_back.clone() } else { GivenBack::default() },
+        boot_id: inspect::machine::boot_id(Path::new("/")),
     })
 }
 

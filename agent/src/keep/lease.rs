@@ -1,6 +1,7 @@
 //! The lease on this machine: an abstract socket, so that it dies with its keeper and is never stale. Connecting to it names the holder.
 
 use isotherm_wire::session::Holder;
+use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -18,8 +19,18 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Gives the lease another name: for several devices that share one network namespace, and for tests beside each other.
 pub const NAME_VARIABLE: &str = "ISOTHERM_LEASE";
 
+/// What a lease answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    #[serde(flatten)]
+    pub holder: Holder,
+    /// Where that keeper keeps its state: another place means another keeper, also for the same campaign.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<String>,
+}
+
 pub enum Refused {
-    Held(Holder),
+    Held(Held),
     Failed(io::Error),
 }
 
@@ -37,19 +48,20 @@ fn name() -> String {
 pub fn holder() -> io::Result<Option<Holder>> {
     let name = name();
     match who_holds(SocketAddr::from_abstract_name(name.as_bytes())?) {
-        Ok(holder) => Ok(Some(holder)),
+        Ok(held) => Ok(Some(held.holder)),
         // Nobody, or one that is just giving it back.
         Err(e) if is_silence(&e) => Ok(None),
         Err(e) => Err(io::Error::other(format!("something that is no keeper of isotherm holds the socket @{name}: {e}"))),
     }
 }
 
-/// Take the lease of this machine.
-pub fn take(holder: &Holder) -> Result<Lease, Refused> {
+/// Take the lease of this machine, for a keeper with its state at `state_dir`.
+pub fn take(holder: &Holder, state_dir: &str) -> Result<Lease, Refused> {
     let name = name();
     let address = SocketAddr::from_abstract_name(name.as_bytes()).map_err(Refused::Failed)?;
     let listener = bind(&address, &name)?;
-    let line = serde_json::to_string(holder).map_err(|e| Refused::Failed(e.into()))? + "\n";
+    let held = Held { holder: holder.clone(), state_dir: Some(state_dir.to_owned()) };
+    let line = serde_json::to_string(&held).map_err(|e| Refused::Failed(e.into()))? + "\n";
     let answer = listener.try_clone().map_err(Refused::Failed)?;
     let answering = thread::Builder::new()
         .name("lease".into())
@@ -79,7 +91,7 @@ fn bind(address: &SocketAddr, name: &str) -> Result<UnixListener, Refused> {
             other => return other.map_err(Refused::Failed),
         }
         match who_holds(address.clone()) {
-            Ok(holder) => return Err(Refused::Held(holder)),
+            Ok(held) => return Err(Refused::Held(held)),
             // One that is giving it back, or dying, says nothing any more and still has the name for a moment.
             Err(e) if is_silence(&e) && looks < MOST_LOOKS => {
                 looks += 1;
@@ -97,8 +109,8 @@ fn is_silence(error: &io::Error) -> bool {
 }
 
 /// On a thread of its own: what holds the name may be anything, and may accept nobody or go on for ever.
-fn who_holds(address: SocketAddr) -> io::Result<Holder> {
-    let ask = move || -> io::Result<Holder> {
+fn who_holds(address: SocketAddr) -> io::Result<Held> {
+    let ask = move || -> io::Result<Held> {
         let mut line = Vec::new();
         UnixStream::connect_addr(&address)?.take(64 << 10).read_to_end(&mut line)?;
         if line.is_empty() {
@@ -131,10 +143,12 @@ mod tests {
         unsafe { std::env::set_var(NAME_VARIABLE, format!("isotherm-test-{}", std::process::id())) };
         let holder = |id: &str| Holder { results_id: id.into(), campaign: "c".into(), controller: "me".into(), since: "now".into() };
         assert!(matches!(super::holder(), Ok(None)));
-        let Ok(lease) = take(&holder("first")) else { panic!("free") };
+        let Ok(lease) = take(&holder("first"), "/s") else { panic!("free") };
         assert!(matches!(super::holder(), Ok(Some(h)) if h.results_id == "first"));
-        assert!(matches!(take(&holder("second")), Err(Refused::Held(h)) if h.results_id == "first"));
+        assert!(
+            matches!(take(&holder("second"), "/s"), Err(Refused::Held(h)) if h.holder.results_id == "first" && h.state_dir.as_deref() == Some("/s"))
+        );
         lease.give_back();
-        assert!(take(&holder("second")).is_ok());
+        assert!(take(&holder("second"), "/s").is_ok());
     }
 }

@@ -44,7 +44,7 @@ const LINGER_NS: u64 = 600_000_000_000;
 pub enum Started {
     Listening,
     /// Another keeper holds this machine.
-    Held(Holder),
+    Held(lease::Held),
     Failed(Failure),
 }
 
@@ -192,7 +192,7 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
         let line = serde_json::to_string(started).unwrap_or_default();
         let _ = writeln!(io::stdout(), "{line}");
     };
-    let lease = match lease::take(&holder) {
+    let lease = match lease::take(&holder, &root) {
         Ok(lease) => lease,
         Err(lease::Refused::Held(other)) => {
             started(&Started::Held(other));

@@ -127,6 +127,9 @@ pub struct Welcome {
     /// What an earlier keeper had borrowed and left, given back when this one started.
     #[serde(default, skip_serializing_if = "GivenBack::is_empty")]
     pub given_back: GivenBack,
+    /// The kernel's, new with every start; `None` = it can't be read, or an agent that didn't say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// What became of borrowed state: settings of a device that runs had changed.

@@ -1,0 +1,84 @@
+//! Several devices in one night.
+
+use crate::kit::Bench;
+use crate::lab::eventually;
+use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
+use std::fs::{self, File};
+
+/// Two names of this machine, with one keeper.
+fn two_names() -> Bench {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "devices: { here: { local: {} } }", "devices: { a: { local: {} }, b: { local: {} } }");
+    bench.edit("c.yaml", "devices: here\n", "devices: [a, b]\n");
+    bench
+}
+
+fn events(bench: &Bench, name: &str) -> Vec<Value> {
+    let journal = fs::read_to_string(bench.lab.results("c").join("journal.ndjson")).unwrap_or_default();
+    let all = journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|event| event["event"] == name).collect()
+}
+
+#[test]
+fn two_names_of_one_machine_take_turns_and_the_last_one_gives_it_back() {
+    let bench = two_names();
+    let ran = bench.run(&[]).expect(0);
+    let devices: Vec<String> = events(&bench, "started").iter().map(|event| event["device"].as_str().unwrap().to_owned()).collect();
+    let [a, b] = ["a", "b"].map(|name| devices.iter().filter(|device| *device == name).count());
+    assert_eq!((a, b), (4, 4));
+    // Whoever is there first may run twice before the other one is; from then on they alternate.
+    let from = devices.iter().position(|device| *device != devices[0]).unwrap();
+    let both = &devices[from..];
+    let alternating = both.windows(2).take_while(|pair| pair[0] != pair[1]).count();
+    assert!(alternating + 1 >= both.len() - from, "{devices:?}");
+    assert!(ran.stderr().contains("is the same machine as"), "{}", ran.stderr());
+    assert_eq!(events(&bench, "device_released").len(), 1);
+    bench.look(&["status"]).expect(0);
+}
+
+#[test]
+fn a_run_never_overlaps_another_one_on_the_same_machine() {
+    let bench = two_names();
+    bench.script("bench.sh", "mkdir lock || exit 9; sleep 0.05; rmdir lock; echo '{\"score\": 1}'");
+    bench.run(&["--jobs", "8"]).expect(0);
+    bench.run(&["--jobs", "1", "--fresh"]).expect(0);
+    let refused = bench.run(&["-j", "0"]).expect(2);
+    assert!(refused.stderr().contains("--jobs"), "{}", refused.stderr());
+}
+
+#[test]
+fn a_group_that_another_campaign_has_is_waited_for() {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "here: { local: {} }", "here: { local: {}, resource_group: shelf }");
+    bench.run(&["--limit", "1"]).expect(1);
+    let lock = bench.lab.path("state/isotherm/groups/shelf");
+    let said = fs::read_to_string(&lock).unwrap();
+    assert!(said.starts_with("campaign `c` ("), "{said}");
+    fs::write(&lock, "campaign `other` (me@there pid 1)\n").unwrap();
+    let file = File::open(&lock).unwrap();
+    flock(&file, FlockOperation::LockExclusive).unwrap();
+    let waiting = bench.lab.start(&["run", "c.yaml"]);
+    let taken = eventually("it says that it waits", || events(&bench, "group_taken").pop());
+    assert_eq!((taken["group"].as_str(), taken["holder"].as_str()), (Some("shelf"), Some("campaign `other` (me@there pid 1)")));
+    assert_eq!(bench.ran().len(), 1, "of before");
+    drop(file);
+    assert!(waiting.wait_with_output().unwrap().status.success());
+    assert_eq!(bench.ran().len(), 3);
+}
+
+#[test]
+fn once_three_runs_have_found_nothing_of_what_they_need_the_others_are_not_tried() {
+    let bench = Bench::new();
+    fs::remove_file(bench.lab.path("bench.sh")).unwrap();
+    let ran = bench.run(&[]).expect(1);
+    assert!(ran.stderr().contains("size=1: skipped: precondition (r1)"), "{}", ran.stderr());
+    let records = bench.lab.records("c");
+    let skipped: Vec<&Value> = records.iter().map(|(_, record)| record).filter(|record| record["status"] == "skipped").collect();
+    assert_eq!(skipped.len(), 1);
+    assert_eq!(skipped[0]["reason"], "precondition");
+    assert!(skipped[0]["message"].as_str().unwrap().contains("the first runs here"), "{}", skipped[0]["message"]);
+    // It is there again: everything is tried again.
+    bench.script("bench.sh", "echo '{\"score\": 1}'");
+    bench.run(&[]).expect(0);
+}
