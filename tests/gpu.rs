@@ -13,6 +13,8 @@ mod lab;
 mod bench;
 #[path = "gpu/driver.rs"]
 mod driver;
+#[path = "gpu/drm.rs"]
+mod drm;
 #[path = "gpu/energy.rs"]
 mod energy;
 #[path = "gpu/nvml.rs"]
