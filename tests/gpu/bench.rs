@@ -4,7 +4,6 @@ use crate::lab::{Lab, Ran, User, spawn};
 use crate::{driver, held};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
@@ -30,8 +29,7 @@ impl Bench {
     pub fn with_smi_only(user: User) -> Bench {
         let bench = Bench::new(user);
         fs::remove_file(&bench.library).unwrap();
-        bench.lab.write("bin/nvidia-smi", include_str!("fake_nvidia_smi.sh").replace("$DIR", &bench.lab.path("driver").display().to_string()));
-        fs::set_permissions(bench.lab.path("driver"), fs::Permissions::from_mode(0o777)).unwrap();
+        driver::smi(&bench.lab);
         bench
     }
 

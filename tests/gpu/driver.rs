@@ -16,6 +16,13 @@ pub fn library(lab: &Lab, compiler: &str, flags: &[&str]) -> PathBuf {
     library
 }
 
+/// A machine whose driver came without the library: there is `nvidia-smi`, in `bin/`.
+pub fn smi(lab: &Lab) {
+    lab.write("bin/nvidia-smi", include_str!("fake_nvidia_smi.sh").replace("$DIR", &lab.path("driver").display().to_string()));
+    fs::create_dir_all(lab.path("driver")).unwrap();
+    fs::set_permissions(lab.path("driver"), fs::Permissions::from_mode(0o777)).unwrap();
+}
+
 /// What the driver says from now on.
 pub fn says(lab: &Lab, lines: &[&str]) {
     // By rename: it is read at any moment.

@@ -12,12 +12,16 @@ const MIB: u64 = 1 << 20;
 const WORKLOAD: &str = "#!/bin/sh\necho $1 >> started\nwhile [ ! -e end ]; do sleep 0.01; done\nrm end\n";
 
 fn rig(user: User, settle: &str) -> Option<Rig> {
-    let rig = Rig::with_gpu(user, settle)?;
+    let rig = twice(Rig::with_gpu(user, settle)?);
+    says(&rig, 40, &[], 512);
+    Some(rig)
+}
+
+fn twice(rig: Rig) -> Rig {
     rig.board.lab.write("workload.sh", WORKLOAD);
     rig.edit("repetitions: 1", "repetitions: 2");
     rig.edit("power: together", "power: off");
-    says(&rig, 40, &[], 512);
-    Some(rig)
+    rig
 }
 
 fn says(rig: &Rig, celsius: u32, pids: &[i32], mib: u64) {
@@ -109,6 +113,13 @@ fn a_gpu_whose_memory_stays_in_use_is_a_time_out_and_the_run_becomes_what_was_as
                 let told = format!("did not settle within 1m: {GPU} memory in use 6144.0 MiB (at most 544.0)");
                 assert!(said.as_str().unwrap().contains(&told), "{said}");
                 assert_eq!(rig.reference()["too_warm"], json!([]), "it was cool");
+                rig.board.run(&["export", "results/c", "--public", "copy"]).expect(0);
+                let copied = rig.board.lab.all_files().into_iter().filter(|path| path.starts_with(rig.board.lab.path("copy")));
+                for path in copied.collect::<Vec<_>>() {
+                    let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+                    let left = text.find("5b3c7f00");
+                    assert!(left.is_none(), "{}: {}", path.display(), &text[left.unwrap_or(0).saturating_sub(200)..][..400]);
+                }
             });
         }
     });
@@ -161,4 +172,38 @@ fn a_gpu_that_falls_silent_is_unmet() {
     let temperature = of_gpu(&record)[0];
     assert_eq!((&temperature["met"], &temperature["value"]), (&false.into(), &Value::Null), "{temperature}");
     assert_eq!((codes(&record), &record["settle"]["regime"]), (vec!["settle_timeout"], &Value::Null));
+}
+
+#[test]
+fn where_nvidia_smi_tells_each_look_has_its_values() {
+    let Some(rig) = Rig::with_smi(User::Caller, "{ min: 0ms, timeout: 10m, temp_within: 3C }").map(twice) else { return };
+    let lab = &rig.board.lab;
+    const UUID: &str = "GPU-5b3c7f00-1111-2222-3333-444455556666";
+    let says = |celsius: u32, pid: Option<i32>| {
+        let app = pid.map(|pid| format!("apps {UUID}, {pid}, 64"));
+        let lines = [format!("uuid {UUID}"), format!("temperature.gpu {celsius}"), "memory.used 512".into(), app.unwrap_or_default()];
+        driver::says(lab, &lines.each_ref().map(String::as_str));
+    };
+    says(40, None);
+    let mut night = rig.start();
+    eventually("the workload runs", || lab.path("started").exists().then_some(()));
+    says(80, lab.pids_of("workload.sh").first().copied());
+    // It lists processes every 5 s.
+    let lists = || lab.read("driver/smi.log").lines().filter(|line| line.starts_with("--query-compute-apps")).count();
+    let before = lists();
+    eventually("they are listed", || (lists() > before).then_some(()));
+    lab.write("end", "");
+    night.next(&["finished"]);
+    night.each_look(|n, _| {
+        rig.pass(8);
+        says(if n < 4 { 70 - 5 * n } else { 42 }, None);
+        lab.write("end", "");
+    });
+    night.end(0);
+    let record = &rig.records()[1];
+    let met: Vec<&Value> = of_gpu(record).into_iter().map(|found| &found["met"]).collect();
+    assert_eq!((met, &record["settle"]["verdict"]), (vec![&json!(true); 3], &"settled".into()), "{record}");
+    let columns = record["settle"]["trace"]["columns"].as_array().unwrap().iter().filter(|column| column["subject"] == GPU);
+    let unread: Vec<&Value> = columns.clone().filter(|column| column["values"].as_array().unwrap().contains(&Value::Null)).collect();
+    assert_eq!((columns.count(), unread), (3, vec![]));
 }

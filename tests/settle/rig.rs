@@ -16,14 +16,14 @@ const LIMIT: &str = "devices/system/cpu/cpufreq/policy0/scaling_max_freq";
 pub struct Rig {
     pub board: Board,
     clock_s: Cell<i64>,
-    /// NVIDIA's library, where there is one.
-    library: Option<PathBuf>,
+    /// By which a GPU is found, where there is one.
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Rig {
     /// A board at 45 °C that nobody works on. Its campaign settles as `settle` says; its workload is over at once.
     pub fn new(user: User, settle: &str) -> Option<Rig> {
-        let rig = Rig { board: Board::new(user)?, clock_s: Cell::new(0), library: None };
+        let rig = Rig { board: Board::new(user)?, clock_s: Cell::new(0), variables: Vec::new() };
         rig.board.zone(1, "gpu-thermal", 30_000);
         rig.heat(45_000);
         rig.board.set(LIVE_BITS, "50000");
@@ -42,7 +42,16 @@ impl Rig {
     /// Such a board with a GPU of NVIDIA.
     pub fn with_gpu(user: User, settle: &str) -> Option<Rig> {
         let mut rig = Rig::new(user, settle)?;
-        rig.library = Some(driver::library(&rig.board.lab, "gcc", &[]));
+        rig.variables = vec![("ISOTHERM_NVML", driver::library(&rig.board.lab, "gcc", &[]))];
+        Some(rig)
+    }
+
+    /// Likewise, and `nvidia-smi` is who tells of it.
+    pub fn with_smi(user: User, settle: &str) -> Option<Rig> {
+        let mut rig = Rig::new(user, settle)?;
+        driver::smi(&rig.board.lab);
+        let path = format!("{}:/usr/bin:/bin", rig.board.lab.path("bin").display());
+        rig.variables = vec![("ISOTHERM_NVML", rig.board.lab.path("none")), ("PATH", path.into())];
         Some(rig)
     }
 
@@ -74,8 +83,8 @@ impl Rig {
     }
 
     pub fn start(&self) -> Night {
-        let library = self.library.iter().map(|library| ("ISOTHERM_NVML", library.clone()));
-        let mut controller = spawn(self.board.inside(&["run", "c.yaml", "--json"]).envs(library.chain([self.board.lab.clock()])));
+        let variables = self.variables.iter().cloned().chain([self.board.lab.clock()]);
+        let mut controller = spawn(self.board.inside(&["run", "c.yaml", "--json"]).envs(variables));
         let events = BufReader::new(controller.stdout.take().unwrap()).lines();
         Night { controller, events, said: Vec::new() }
     }
