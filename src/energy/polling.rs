@@ -1,21 +1,21 @@
 //! Does reading an instrument often change what it says? Takes what it said when it was read rarely and often in turn; gives a verdict. Pure;
 //! must not know how it was read, nor what follows.
 //!
-//! The rule needs no distribution. If reading often changes nothing, each of eight differences between blocks side by side is as likely above
+//! The rule needs no distribution. If reading often changes nothing, each of eight differences between slices side by side is as likely above
 //! zero as below it: all eight on one side is a chance of 1 in 128. And whatever the true median of such differences is, the second smallest
 //! and the second largest of eight hold it between them in 93 of 100 cases, smallest and largest in 99 (intervals of order statistics for
 //! the median, as of the sign test: 1 − 2·9/2⁸ and 1 − 2/2⁸).
 
 use crate::stats;
-use isotherm_wire::probe::{Capability, POLLED_BLOCK_MS, Polled};
+use isotherm_wire::probe::{Capability, POLLED_SLICE_MS, Polled};
 use serde::Serialize;
 use std::fmt;
 
-/// Pairs of blocks that have a value each: with fewer, neither of the two bounds holds.
+/// Pairs of slices that have a value each: with fewer, neither of the two bounds holds.
 const LEAST_PAIRS: usize = 8;
 /// A difference of less than this doesn't matter: no instrument here is better than that.
 const LEAST_SHARE: f64 = 0.02;
-/// One that says something new so often in a block, on average, has caught up with the block when it ends.
+/// One that says something new so often in a slice, on average, has caught up with the slice when it ends.
 const LEAST_NEW: f64 = 2.0;
 
 /// What is known of it. Differences are of reading often against rarely, per cent of what it says when it is read rarely.
@@ -45,8 +45,8 @@ pub enum Verdict {
 pub fn verdict(instrument: &Capability) -> Option<Verdict> {
     let rests_ms = instrument.rests_ms();
     let polled = instrument.present().filter(|_| instrument.measures_energy())?.polled.as_ref();
-    if 2.0 * rests_ms > POLLED_BLOCK_MS as f64 {
-        let reason = format!("what it says may be {rests_ms:.0} ms old, too much for blocks of {POLLED_BLOCK_MS} ms");
+    if 2.0 * rests_ms > POLLED_SLICE_MS as f64 {
+        let reason = format!("what it says may be {rests_ms:.0} ms old, too much for slices of {POLLED_SLICE_MS} ms");
         return Some(Verdict::NotTold { reason });
     }
     // One whose period is known may well say the same all the time.
@@ -57,7 +57,7 @@ pub fn verdict(instrument: &Capability) -> Option<Verdict> {
 fn told(polled: &Polled, keeps_up: bool) -> Result<Verdict, String> {
     let pairs: Vec<(f64, f64)> = polled.pairs.iter().filter_map(|pair| pair.rarely.zip(pair.often)).collect();
     if pairs.len() < LEAST_PAIRS {
-        return Err(format!("only {} of {} pairs of blocks have values", pairs.len(), polled.pairs.len()));
+        return Err(format!("only {} of {} pairs of slices have values", pairs.len(), polled.pairs.len()));
     }
     if !keeps_up && f64::from(polled.new) < LEAST_NEW * polled.pairs.len() as f64 {
         return Err(format!("it said something new in {} of {} readings: what it says may be old", polled.new, polled.followed));
@@ -169,13 +169,53 @@ mod tests {
         assert_eq!(reason(&told(&still, 15, &[])), "it said something new in 15 of 32 readings: what it says may be old");
         assert!(matches!(told(&still, 16, &[]), Verdict::NoShift { .. }));
         assert!(matches!(told(&still, 0, &[("period_ms", "250")]), Verdict::NoShift { .. }));
-        assert_eq!(reason(&told(&still, 32, &[("period_ms", "251")])), "what it says may be 251 ms old, too much for blocks of 500 ms");
-        assert_eq!(reason(&told(&still[1..], 32, &[])), "only 7 of 7 pairs of blocks have values");
+        assert_eq!(reason(&told(&still, 32, &[("period_ms", "251")])), "what it says may be 251 ms old, too much for slices of 500 ms");
+        assert_eq!(reason(&told(&still[1..], 32, &[])), "only 7 of 7 pairs of slices have values");
         assert_eq!(reason(&told(&[(0.0, 0.0); 8], 32, &[])), "it says 0 W");
         let mut gaps = monitor(&still, 32, &[]);
         let Found::Present(present) = &mut gaps.found else { panic!("it is there") };
         present.polled.as_mut().unwrap().pairs[3].rarely = None;
-        assert_eq!(reason(&verdict(&gaps).unwrap()), "only 7 of 8 pairs of blocks have values");
+        assert_eq!(reason(&verdict(&gaps).unwrap()), "only 7 of 8 pairs of slices have values");
+    }
+
+    /// Of 1000 monitors of 10 W whose slices differ by this standard deviation, and by this shift when they are read often, both in per cent:
+    /// which shift, which don't, and which can't tell.
+    fn trials(deviation_pct: f64, shift_pct: f64) -> [u32; 3] {
+        // Sebastiano Vigna's splitmix64; twelve uniform numbers make a normal one.
+        let mut state = 1_u64;
+        let mut uniform = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) as f64 / 2_f64.powi(64)
+        };
+        let mut watts = |shift_pct: f64| {
+            let normal = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+            10.0 + (deviation_pct * normal + shift_pct) / 10.0
+        };
+        let mut counts = [0; 3];
+        for _ in 0..1000 {
+            let pairs: Vec<(f64, f64)> = (0..8).map(|_| (watts(0.0), watts(shift_pct))).collect();
+            counts[match verdict(&monitor(&pairs, 32, &[])).unwrap() {
+                Verdict::Shift { .. } => 0,
+                Verdict::NoShift { .. } => 1,
+                Verdict::NotTold { .. } => 2,
+            }] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn a_shift_is_rarely_found_where_there_is_none_and_a_large_one_is_never_overlooked() {
+        for deviation_pct in [0.3, 1.0, 2.0, 5.0, 10.0] {
+            let ([found, ..], [_, overlooked, _]) = (trials(deviation_pct, 0.0), trials(deviation_pct, 5.0));
+            // 1 in 128 by sign alone, whatever its size.
+            assert!(found <= 16 && overlooked <= 1, "{deviation_pct}: {found} {overlooked}");
+        }
+        // What docs/probe.md says of it.
+        let [quiet, noisy] = [1.0, 5.0].map(|deviation_pct| trials(deviation_pct, 5.0).map(|n| (f64::from(n) / 10.0).round()));
+        assert_eq!((quiet, trials(1.0, 0.0).map(|n| (f64::from(n) / 10.0).round())), ([100.0, 0.0, 0.0], [0.0, 74.0, 26.0]));
+        assert_eq!(noisy, [12.0, 0.0, 88.0]);
     }
 
     #[test]

@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(of(&[]), Runs::Timing);
     }
 
-    /// It said so in eight pairs of blocks.
+    /// It said so in eight pairs of slices.
     fn polled(mut instrument: Capability, hz: f64, often: f64) -> Capability {
         if let Found::Present(present) = &mut instrument.found {
             let pair = PolledPair { rarely: Some(10.0), often: Some(often) };

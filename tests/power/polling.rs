@@ -68,5 +68,5 @@ fn one_that_can_not_tell_has_runs_of_its_own() {
     fs::remove_dir_all(board.lab.results("c")).unwrap();
     board.run(&["run", "c.yaml"]).expect(0);
     assert_eq!((names(&board.lab), polled(&board.lab)), (BOTH_KINDS.map(String::from).to_vec(), 0));
-    assert!(why().contains("what it says may be 1000 ms old, too much for blocks of 500 ms"), "{}", why());
+    assert!(why().contains("what it says may be 1000 ms old, too much for slices of 500 ms"), "{}", why());
 }

@@ -1,16 +1,16 @@
 //! Does reading energy instruments change what they say? They are read rarely and often in turn, as in runs that leave them alone and in
 //! runs that read them.
 //!
-//! Takes sensors and a rate, gives what each instrument said, block by block; must not know how much of a difference matters.
+//! Takes sensors and a rate, gives what each instrument said, slice by slice; must not know how much of a difference matters.
 
 use super::{Definition, Sensors};
 use crate::sys;
-use isotherm_wire::probe::{Capability, Found, POLLED_BLOCK_MS, Polled, PolledPair};
+use isotherm_wire::probe::{Capability, Found, POLLED_SLICE_MS, Polled, PolledPair};
 use std::time::Duration;
 
-/// Pairs of blocks: as many as tell a shift from chance, when each of them says the same (1 in 128), and 8 s in all.
+/// Pairs of slices: as many as tell a shift from chance, when each of them says the same (1 in 128), and 8 s in all.
 const PAIRS: usize = 8;
-const BLOCK_NS: u64 = POLLED_BLOCK_MS * 1_000_000;
+const SLICE_NS: u64 = POLLED_SLICE_MS * 1_000_000;
 /// Nothing is measured meanwhile, so a reading has more time than in a sample.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub fn try_out(sensors: &mut Sensors, hz: f64) -> Vec<Capability> {
     let mut instruments = sensors.instruments.clone();
     let place = |instrument: &Capability| {
-        let keeps_up = instrument.measures_energy() && 2.0 * instrument.rests_ms() <= POLLED_BLOCK_MS as f64;
+        let keeps_up = instrument.measures_energy() && 2.0 * instrument.rests_ms() <= POLLED_SLICE_MS as f64;
         keeps_up.then(|| sensors.find_place(|it| is_of(it, instrument))).flatten()
     };
     let mut told: Vec<Told> = instruments.iter().map(|instrument| Told { place: place(instrument), ..Told::default() }).collect();
@@ -57,10 +57,10 @@ fn poll(sensors: &mut Sensors, hz: f64, told: &mut [Told]) {
     };
     sensors.read_instruments(true);
     read(sensors, Told::end);
-    for block in 0..2 * PAIRS {
-        sensors.read_instruments(is_often(block));
+    for slice in 0..2 * PAIRS {
+        sensors.read_instruments(is_often(slice));
         // From when the last reading was over: two of them are never closer than they are meant to be.
-        let end_ns = sys::monotonic_ns() + BLOCK_NS;
+        let end_ns = sys::monotonic_ns() + SLICE_NS;
         loop {
             let now_ns = sys::monotonic_ns();
             if now_ns + step_ns >= end_ns {
@@ -75,9 +75,9 @@ fn poll(sensors: &mut Sensors, hz: f64, told: &mut [Told]) {
     }
 }
 
-/// Is this a block in which they are read often? Rarely, often, often, rarely: a drift falls on both alike.
-fn is_often(block: usize) -> bool {
-    matches!(block % 4, 1 | 2)
+/// Is this a slice in which they are read often? Rarely, often, often, rarely: a drift falls on both alike.
+fn is_often(slice: usize) -> bool {
+    matches!(slice % 4, 1 | 2)
 }
 
 /// What one instrument said.
@@ -85,16 +85,16 @@ fn is_often(block: usize) -> bool {
 struct Told {
     /// Its lane, and its place there; `None` for one that isn't read.
     place: Option<(usize, usize)>,
-    /// At the beginning, and at the end of each block: when, ns, and what.
+    /// At the beginning, and at the end of each slice: when, ns, and what.
     ends: Vec<Option<(u64, f64)>>,
-    /// The reading before, of the same block.
+    /// The reading before, of the same slice.
     last: Option<f64>,
     followed: u32,
     new: u32,
 }
 
 impl Told {
-    /// A reading within a block; there is none where it is left alone.
+    /// A reading within a slice; there is none where it is left alone.
     fn hear(&mut self, said: Option<(u64, f64)>) {
         let Some((_, value)) = said else { return };
         if let Some(last) = self.last.replace(value) {
@@ -103,7 +103,7 @@ impl Told {
         }
     }
 
-    /// The one at the end of a block.
+    /// The one at the end of a slice.
     fn end(&mut self, said: Option<(u64, f64)>) {
         self.hear(said);
         self.last = None;
@@ -111,11 +111,11 @@ impl Told {
     }
 
     fn polled(&self, is_counter: bool, hz: f64) -> Polled {
-        let watts = |block: usize| {
-            let ((then_ns, before), (now_ns, after)) = (self.ends[block]?, self.ends[block + 1]?);
+        let watts = |slice: usize| {
+            let ((then_ns, before), (now_ns, after)) = (self.ends[slice]?, self.ends[slice + 1]?);
             (after >= before && now_ns > then_ns).then(|| (after - before) / (now_ns - then_ns) as f64 * 1e9)
         };
-        let of = |block: usize| if is_counter { watts(block) } else { self.ends[block + 1].map(|(_, watts)| watts) };
+        let of = |slice: usize| if is_counter { watts(slice) } else { self.ends[slice + 1].map(|(_, watts)| watts) };
         let pair = |first: usize| {
             let (rarely, often) = if is_often(first) { (first + 1, first) } else { (first, first + 1) };
             PolledPair { rarely: of(rarely), often: of(often) }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_have_what_a_monitor_says_at_the_end_of_a_block_and_what_a_counter_grows_by_in_it() {
+    fn pairs_have_what_a_monitor_says_at_the_end_of_a_slice_and_what_a_counter_grows_by_in_it() {
         let ends = [Some(100.0), Some(101.0), Some(103.0), Some(106.0), Some(107.0)];
         let pairs = |is_counter| told(&ends).polled(is_counter, 10.0).pairs;
         let pair = |rarely, often| PolledPair { rarely: Some(rarely), often: Some(often) };
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_a_value_and_a_counter_that_goes_back_have_none() {
+    fn a_slice_without_a_value_and_a_counter_that_goes_back_have_none() {
         let ends = [Some(100.0), None, Some(103.0), Some(2.0), Some(3.0)];
         let pairs = |is_counter| told(&ends).polled(is_counter, 10.0).pairs;
         assert_eq!(pairs(false)[0], PolledPair { rarely: None, often: Some(103.0) });
@@ -155,21 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_told_within_a_block() {
+    fn what_is_new_is_told_within_a_slice() {
         let mut told = Told::default();
         for value in [5.0, 5.0, 6.0] {
             told.hear(Some((0, value)));
         }
         told.hear(None);
         told.end(Some((0, 7.0)));
-        // The first one of the next block follows none.
+        // The first one of the next slice follows none.
         told.hear(Some((0, 8.0)));
         assert_eq!((told.followed, told.new), (3, 2));
     }
 
     #[test]
-    fn as_many_blocks_of_either_kind_lie_early_as_late() {
-        let sum = |often: bool| (0..2 * PAIRS).filter(|block| is_often(*block) == often).sum::<usize>();
+    fn as_many_slices_of_either_kind_lie_early_as_late() {
+        let sum = |often: bool| (0..2 * PAIRS).filter(|slice| is_often(*slice) == often).sum::<usize>();
         assert_eq!(sum(true), sum(false));
     }
 }

@@ -124,22 +124,22 @@ pub struct Present {
     pub polled: Option<Polled>,
 }
 
-/// Blocks of time side by side in which an instrument is read once or often, ms; so long is one.
-pub const POLLED_BLOCK_MS: u64 = 500;
+/// Length of a slice in which an instrument is read once or often, ms.
+pub const POLLED_SLICE_MS: u64 = 500;
 
 /// What an energy instrument said when it was read rarely and when it was read often, in turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Polled {
-    /// Readings a second in a block in which it was read often.
+    /// Readings a second in a slice in which it was read often.
     pub hz: f64,
-    /// In the order of time; in every second one the block that was read often came first. None of what has values too rarely to tell.
+    /// In the order of time; in every second one the slice that was read often came first. None of what has values too rarely to tell.
     pub pairs: Vec<PolledPair>,
-    /// Readings that followed another one in their block, and how many of them said something new.
+    /// Readings that followed another one in their slice, and how many of them said something new.
     pub followed: u32,
     pub new: u32,
 }
 
-/// Two blocks side by side, W: of a monitor what it said at the end, of a counter what it grew by per second. `None` = it gave no value, or
+/// Two slices side by side, W: of a monitor what it said at the end, of a counter what it grew by per second. `None` = it gave no value, or
 /// went back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PolledPair {
