@@ -99,8 +99,19 @@ fn hurdle(instruments: &[Capability]) -> Option<String> {
     if all_ns >= CHEAP_NS {
         return Some(format!("its instruments take {:.1} ms to read", all_ns as f64 / 1e6));
     }
-    let shifts = |one: &Capability| polling::verdict(one).filter(|verdict| !matches!(verdict, Verdict::NoShift { .. }));
-    measuring().find_map(|one| Some(format!("{}: {}", one.name, shifts(one)?)))
+    // All are read at once: what reading a GPU's power does shows in its counter, of the same name, where its power can't tell.
+    let told_by_another = |one: &Capability| {
+        let is_of_it = |other: &Capability| other.name == one.name && other.unit != one.unit;
+        measuring().any(|other| is_of_it(other) && matches!(polling::verdict(other), None | Some(Verdict::NoShift { .. })))
+    };
+    let stands_against = |one: &Capability| {
+        polling::verdict(one).filter(|verdict| match verdict {
+            Verdict::Shift { .. } => true,
+            Verdict::NoShift { .. } => false,
+            Verdict::NotTold { .. } => !told_by_another(one),
+        })
+    };
+    measuring().find_map(|one| Some(format!("{}: {}", one.name, stands_against(one)?)))
 }
 
 /// Readings a second with which it has to be found out what they do to these instruments; `None` = no run of these points hangs on it, or it
@@ -266,6 +277,13 @@ mod tests {
         assert_eq!((runs, why.as_deref()), (Runs::Split, Some(expected)));
         let (runs, why) = of(&[instrument("rapl", Ok(Some(1_200_000)))]);
         assert_eq!((runs, why.as_deref()), (Runs::Split, Some("power runs of their own: its instruments take 1.2 ms to read")));
+        // A GPU's power can't tell, its counter can.
+        let gpu = |of: &str, unit: &str| Capability { unit: Some(unit.into()), source: format!("nvml:{of}"), ..instrument("GPU-0", Ok(Some(2000))) };
+        let (power, counter) = (gpu("power", "mw"), gpu("total_energy", "mj"));
+        assert_eq!(of(std::slice::from_ref(&power)).0, Runs::Split);
+        assert_eq!(of(&[power.clone(), counter.clone()]).0, Runs::Together, "until somebody has looked");
+        assert_eq!(of(&[power.clone(), polled(counter.clone(), 10.0, 10.0)]), (Runs::Together, None));
+        assert_eq!(of(&[power, polled(counter, 10.0, 11.0)]).0, Runs::Split);
         // Until somebody has looked, nothing stands against it.
         let (runs, why) = of(&[rapl()]);
         assert!(runs == Runs::Together && why.is_some_and(|why| why.ends_with("so that it needs power runs, is not known yet")));
