@@ -179,11 +179,13 @@ fn the_example_of_the_documentation_is_understood_and_can_run() {
 }
 
 /// Points as counted by hand in the comments of each file, and whether this build can run it.
-const SHIPPED: [(&str, usize, bool); 7] = [
+const SHIPPED: [(&str, usize, bool); 8] = [
     // 2 models × 2 thread counts
     ("smoke", 4, true),
     // 2 levels
     ("command", 2, true),
+    // 2 sizes of a piece
+    ("board", 2, true),
     // 2 models × 2 thread counts, 2 levels
     ("reference", 2 * 2 + 2, true),
     // 3 × 4 threads, 7 formats, 4 linked lengths, 4 depths, 2 × 3 latencies, 4 × 2 of images

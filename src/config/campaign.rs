@@ -4,14 +4,14 @@ use super::{
     Outside,
     axes::{Ids, axes_of, has_value, variable_name},
     block::{self, FoundBlock, Surroundings, Unread, block},
-    diagnose::{Diagnostics, Span, tick},
+    diagnose::{Diagnostics, tick},
     fields::{Fields, Slot, fields},
     merge,
-    model::{Campaign, Device, Local, Model, Settings, Template, Transport},
+    model::{Campaign, Device, Model, Settings, Template},
     settings,
     sources::Sources,
     template::{self, Names},
-    units, used, variables,
+    transport, units, used, variables,
     vocabulary::{self, TOP, USED},
     yaml::{Entry, Kind, Node},
 };
@@ -65,7 +65,8 @@ pub fn campaign(root: &Node, parts: Parts<'_>, out: &mut Diagnostics) -> Option<
     let model_entries = sections("models", [&fields, &used_fields], "models: { digits: { path: models/digits.onnx } }", out);
     let source = sources.text();
     let device_ids: Vec<&str> = device_entries.iter().map(|entry| entry.key.text.as_str()).collect();
-    let devices: IndexMap<&str, Option<Device>> = device_entries.iter().map(|entry| (entry.key.text.as_str(), device(entry, source, out))).collect();
+    let devices: IndexMap<&str, Option<Device>> =
+        device_entries.iter().map(|entry| (entry.key.text.as_str(), device(entry, &dir, source, out))).collect();
     let models: IndexMap<&str, Option<Model>> = model_entries.iter().map(|entry| (entry.key.text.as_str(), model(entry, &device_ids, out))).collect();
 
     let defaults = fields.get("defaults");
@@ -174,27 +175,11 @@ fn sections<'a>(name: &str, of: [&Fields<'a>; 2], example: &str, out: &mut Diagn
     all
 }
 
-fn device(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Device> {
+fn device(entry: &Entry, dir: &Path, source: &str, out: &mut Diagnostics) -> Option<Device> {
     let id = entry.key.text.clone();
     let slot = Slot::of(entry);
     let fields = slot.fields(&vocabulary::DEVICE, &format!("{id}: {{ local: {{}} }}"), out)?;
-    let local_slot = fields.get("local");
-    let later: Vec<(&str, Span)> =
-        ["ssh", "pod"].into_iter().filter_map(|name| Some((name, fields.later.iter().find(|entry| entry.key.text == name)?.key.span))).collect();
-    let all: Vec<(&str, Span)> = local_slot.iter().map(|slot| ("local", slot.key)).chain(later.iter().copied()).collect();
-    if let [(first, place), (second, _), ..] = all[..] {
-        out.error(place, format!("device {} has two transports", tick(&id))).hint(format!("remove `{first}` or `{second}`"));
-    }
-    let transport = match (local_slot, later.first()) {
-        (Some(slot), _) => Transport::Local(local(slot, out)),
-        (None, Some((name, _))) => Transport::Later(name),
-        (None, None) if ["local", "ssh", "pod"].iter().any(|key| fields.is_meant(key)) => Transport::Local(Local::default()),
-        (None, None) => {
-            out.error(entry.key.span, format!("device {} without a transport", tick(&id)))
-                .hint(format!("say how it is reached: `{id}: {{ local: {{}} }}` is this machine"));
-            Transport::Local(Local::default())
-        }
-    };
+    let transport = transport::decode(&id, entry.key.span, &fields, dir, out);
     if [SUPERSEDED, DEVICES].contains(&id.as_str()) {
         out.error(entry.key.span, format!("{} cannot be the name of a device", tick(&id)))
             .hint("every results directory has a directory of that name already: choose another one");
@@ -246,24 +231,6 @@ fn builds(slot: Slot<'_>, out: &mut Diagnostics) -> IndexMap<String, IndexMap<St
         builds.insert(entry.key.text.clone(), tools);
     }
     builds
-}
-
-fn local(slot: Slot<'_>, out: &mut Diagnostics) -> Local {
-    let Some(fields) = slot.fields(&vocabulary::LOCAL, "local: {}", out) else { return Local::default() };
-    let mut directory = |key: &str| {
-        let slot = fields.get(key)?;
-        let place = slot.place;
-        let text = slot.some_text(out)?;
-        // It is used on the device, where there is no directory that it could be relative to.
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._/+-".contains(c);
-        let fits = text.strip_prefix("~/").or_else(|| text.strip_prefix('/')).is_some_and(|rest| rest.chars().all(plain));
-        if !fits {
-            out.error(place, format!("{} is no directory that a device can be given", tick(&text)))
-                .hint("write an absolute path, or one that begins with `~/`; letters, digits and `._/+-` only");
-        }
-        fits.then_some(text)
-    };
-    Local { bin_dir: directory("bin_dir"), state_dir: directory("state_dir") }
 }
 
 fn device_variable(entry: &Entry, source: &str, out: &mut Diagnostics) -> Option<Template> {

@@ -32,6 +32,30 @@ pub fn variables_of(text: &str) -> Option<Vec<Declared>> {
     Some(found)
 }
 
+/// Hosts and users by which a campaign's text, or a file that it uses, reaches its devices. A host that is called like its device is none:
+/// the device's name is no secret.
+#[must_use]
+pub fn reached_by(text: &str) -> (Vec<String>, Vec<String>) {
+    let (mut hosts, mut users) = (Vec::new(), Vec::new());
+    let Some(root) = yaml::read(text, 0, &mut Diagnostics::default()) else { return (hosts, users) };
+    for device in entries(&root).iter().filter(|entry| entry.key.text == "devices").flat_map(|devices| entries(&devices.value)) {
+        let ssh = entries(&device.value).iter().filter(|entry| entry.key.text == "ssh").flat_map(|ssh| entries(&ssh.value));
+        let text = |key: &str| ssh.clone().find(|entry| entry.key.text == key).and_then(|entry| Some(entry.value.scalar()?.text.clone()));
+        hosts.extend(text("host").filter(|host| *host != device.key.text));
+        users.extend(text("user"));
+        for jump in text("proxy_jump").iter().flat_map(|jumps| jumps.split(',')) {
+            let (user, host) = jump.split_once('@').map_or((None, jump), |(user, host)| (Some(user), host));
+            users.extend(user.map(str::to_owned));
+            hosts.push(host.split(':').next().unwrap_or(host).to_owned());
+        }
+    }
+    (hosts, users)
+}
+
+fn entries(node: &Node) -> &[Entry] {
+    if let Kind::Map(entries) = &node.kind { entries } else { &[] }
+}
+
 fn look(node: &Node, found: &mut Vec<Declared>) {
     match &node.kind {
         Kind::Scalar(_) => {}

@@ -22,6 +22,7 @@ mod settings;
 mod shape;
 mod sources;
 mod template;
+mod transport;
 mod units;
 mod used;
 mod variables;
@@ -29,7 +30,7 @@ mod vocabulary;
 mod yaml;
 
 pub use condition::{Condition, Verdict};
-pub use declared::{Declared, variables_of};
+pub use declared::{Declared, reached_by, variables_of};
 pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use expression::Known;

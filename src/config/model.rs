@@ -1,6 +1,7 @@
 //! A campaign as understood from its file: names checked, defaults merged into every block, nothing expanded yet.
 
 use super::condition::Condition;
+pub use super::transport::{Local, Ssh, Transport};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,34 +75,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<secret>")
     }
-}
-
-/// How a device is reached.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Transport {
-    Local(Local),
-    /// Known by name: a campaign with it can be planned, and is refused before it runs.
-    Later(&'static str),
-}
-
-impl Transport {
-    /// `local`; as it stands in records.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Transport::Local(_) => "local",
-            Transport::Later(name) => name,
-        }
-    }
-}
-
-/// This machine, through an agent process like any other device.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Local {
-    /// Where the agent is installed; `None` = its standard places.
-    pub bin_dir: Option<String>,
-    /// Where the keeper keeps spool, socket and journal; `None` = its standard places.
-    pub state_dir: Option<String>,
 }
 
 /// A model file and what is declared about it.

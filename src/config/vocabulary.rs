@@ -58,6 +58,9 @@ static SENSOR_LOSS: [Word; 2] = [word("continue", "it goes on"), word("stop", "i
 
 const SHA256: Shape = Shape::Form("SHA-256", "[0-9a-fA-F]{64}");
 const DIRECTORY: Shape = Shape::Form("text", "(~/|/)[A-Za-z0-9._/+-]*");
+const HOST: Shape = Shape::Form("text", "[A-Za-z0-9_.:%][A-Za-z0-9_.:%-]*");
+const USER: Shape = Shape::Form("text", "[A-Za-z0-9_.][A-Za-z0-9_.@+-]*");
+const JUMP: Shape = Shape::Form("text", "[A-Za-z0-9_.:%\\[\\]][A-Za-z0-9_.:%@,\\[\\]-]*");
 const CPUS: Shape = Shape::Form("text", "all|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*");
 const GOVERNOR: Shape = Shape::Form("text", "[a-z_]+");
 const FREQUENCY: Shape = Shape::Form("frequency", "[0-9]+(\\.[0-9]+)?(GHz|MHz|kHz)");
@@ -98,9 +101,9 @@ pub static DEVICE: Level = level(
     "",
     &[
         key("local", Shape::Map(&LOCAL), "This machine").bare(),
-        key("ssh", Shape::Map(&SSH), "Reached with ssh").later(),
+        key("ssh", Shape::Map(&SSH), "A machine that `ssh` reaches"),
         key("pod", Shape::Map(&POD), "A pod that is started for the campaign").later(),
-        key("models_dir", Shape::Text, "Where relative model paths start").default("the campaign file's directory"),
+        key("models_dir", Shape::Text, "Where relative model paths start").default("local: the campaign file's directory, ssh: the home there"),
         key("builds", Shape::MapOf(&Shape::MapOf(&Shape::Text)), "id → tools of that build: name → path on the device. `{build.NAME}` in `argv`"),
         key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),
         key("resource_group", Shape::Text, "Devices of one group run one at a time, across campaigns; a name like a file's"),
@@ -120,18 +123,20 @@ pub static LOCAL: Level = level(
     ],
 );
 
-static SSH: Level = level(
+pub static SSH: Level = level(
     "ssh",
     "`ssh`",
     "ssh.",
     &[
-        key("host", Shape::Text, "An alias of `~/.ssh/config`, or a host name").required(),
-        key("user", Shape::Text, "User there"),
+        key("host", HOST, "A name of `~/.ssh/config`, or a host name or address").required(),
+        key("user", USER, "User there"),
         key("port", Shape::Whole(1, 65_535), "Port there"),
-        key("identity_file", Shape::Text, "Private key"),
-        key("proxy_jump", Shape::Text, "Host to go through"),
-        key("bin_dir", Shape::Text, "Where the agent is installed"),
-        key("state_dir", Shape::Text, "Where its keeper keeps spool, socket and journal"),
+        key("identity_file", Shape::Text, "Private key here; no other one is tried"),
+        key("proxy_jump", JUMP, "`[user@]host[:port]` to go through; several with commas"),
+        key("config", Shape::Text, "ssh's configuration here, instead of `~/.ssh/config` and the system's"),
+        key("bin_dir", DIRECTORY, "Where the agent is installed there: absolute or `~/…`, of letters, digits and `._/+-`")
+            .default("~/.cache/isotherm"),
+        key("state_dir", DIRECTORY, "Where its keeper keeps spool, socket and journal; likewise").default("~/.local/state/isotherm"),
     ],
 );
 

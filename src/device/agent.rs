@@ -31,10 +31,12 @@ fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute())
 }
 
-fn expand_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), home()) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => PathBuf::from(path),
+/// `~/…` of this machine; anything else as it is.
+pub fn expand_home(path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    match (path.strip_prefix("~"), home()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
     }
 }
 
@@ -69,7 +71,8 @@ pub fn install(dir: &Path, name: &str, bytes: &[u8], sha256: &str) -> Result<Pat
     Ok(path)
 }
 
-fn private_dir(dir: &Path) -> io::Result<()> {
+/// Make a directory with mode 0700 and its parents, or check that the one there is ours alone.
+pub fn private_dir(dir: &Path) -> io::Result<()> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent)?;
     }

@@ -4,13 +4,22 @@
 
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
+
+/// An agent that has closed its streams or was killed is gone within this time; how long one that hangs in the kernel is waited for.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// What an agent said on stderr goes into an error up to here, bytes.
+const LONGEST_WORDS: u64 = 4096;
+/// And of a transport's own words, from their end, bytes.
+const LONGEST_LOG: usize = 1024;
 
 /// What an agent is started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +35,20 @@ pub struct Link {
     pub stdin: File,
     pub stdout: BufReader<File>,
     pub stderr: File,
+    pub log: Log,
     pub end: Box<dyn End>,
+}
+
+/// What a transport writes of itself while it holds a link: a file, or nothing. It is gone with the link.
+#[derive(Debug, Clone, Default)]
+pub struct Log(pub Option<PathBuf>);
+
+impl Log {
+    /// Its last words.
+    pub fn words(&self) -> String {
+        let log = self.0.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(LONGEST_LOG)..]).trim().to_owned()
+    }
 }
 
 /// What holds a link open. Dropping it leaves the keeper, and a run, as they are.
@@ -36,11 +58,6 @@ pub trait End: Send {
 
     /// End it.
     fn now(&mut self);
-
-    /// What the transport itself has to say of how it went; mostly nothing.
-    fn words(&self) -> String {
-        String::new()
-    }
 }
 
 impl Link {
@@ -53,7 +70,7 @@ impl Link {
         let stdin = OwnedFd::from(child.stdin.take().ok_or_else(gone)?).into();
         let stdout = BufReader::new(OwnedFd::from(child.stdout.take().ok_or_else(gone)?).into());
         let stderr = OwnedFd::from(child.stderr.take().ok_or_else(gone)?).into();
-        Ok(Link { stdin, stdout, stderr, end: Box::new(child) })
+        Ok(Link { stdin, stdout, stderr, log: Log::default(), end: Box::new(child) })
     }
 }
 
@@ -76,6 +93,25 @@ impl End for Child {
         // By its handle; what it had started itself dies with it, or is a keeper.
         let _ = self.kill().and_then(|()| self.wait());
     }
+}
+
+/// What an agent that has ended said; nothing of one that lives on.
+pub fn last_words(stderr: File, log: &Log, end: &mut dyn End) -> String {
+    let mut text = Vec::new();
+    if end.within(END_TIMEOUT) {
+        let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);
+    }
+    joined([String::from_utf8_lossy(&text).trim(), &log.words()])
+}
+
+/// A reason, and what there is of words with it.
+pub fn saying(reason: impl fmt::Display, words: &str) -> String {
+    if words.is_empty() { reason.to_string() } else { format!("{reason}; it said: {words}") }
+}
+
+/// What there is of two texts.
+pub fn joined(texts: [&str; 2]) -> String {
+    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod link;
 mod local;
 mod probe;
 mod session;
+mod ssh;
 
 pub use architecture::{Architecture, Userland};
 pub use probe::probe;
@@ -27,6 +28,7 @@ pub fn boot_id() -> Option<String> {
 }
 
 use crate::config::model::{Device, Transport};
+use agents::AgentError;
 use isotherm_wire::session::{Failure, Holder};
 use link::{Link, Role};
 use thiserror::Error;
@@ -35,6 +37,7 @@ use thiserror::Error;
 fn start(device: &Device, role: Role, nonce: &str) -> Result<Link, DeviceError> {
     match &device.transport {
         Transport::Local(local) => local::start(&device.id, local, role, nonce),
+        Transport::Ssh(ssh) => ssh::start(&device.id, ssh, role, nonce),
         Transport::Later(kind) => Err(DeviceError::Later { device: device.id.clone(), kind }),
     }
 }
@@ -46,6 +49,17 @@ pub enum DeviceError {
     Later { device: String, kind: &'static str },
     #[error("this build of isotherm carries no agent, so the device `{device}` can't be used")]
     NoAgent { device: String },
+    #[error("device `{device}`: {source}")]
+    NoAgentFor { device: String, source: AgentError },
+    #[error("device `{device}` (ssh {host}) can't be reached: {reason}")]
+    Unreachable {
+        device: String,
+        host: String,
+        reason: String,
+        hint: String,
+        /// It may be over by itself, as what is wrong with a network is.
+        passing: bool,
+    },
     #[error("the agent could not be installed for device `{device}`: {reason}")]
     Deploy { device: String, reason: String },
     #[error("the agent on device `{device}` did not answer: {reason}")]
@@ -93,6 +107,8 @@ impl DeviceError {
             DeviceError::NoAgent { .. } => {
                 Some("build on Linux with the workspace's `agent/`, or set ISOTHERM_AGENT_BIN to a prebuilt agent while building".into())
             }
+            DeviceError::NoAgentFor { source, .. } => Some(source.hint()),
+            DeviceError::Unreachable { hint, .. } => Some(hint.clone()),
             DeviceError::Deploy { .. } => Some("set `bin_dir` of the device to a directory that may hold executables".into()),
             DeviceError::Refused { failure, .. } => match failure.as_ref() {
                 Failure::LeaseHeld(_) => {

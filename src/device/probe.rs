@@ -1,12 +1,12 @@
 //! Asking a device what it can measure: an agent of its own for one question and one answer, beside whatever keeper there is.
 
-use super::link::{End, Link, Role};
+use super::link::{Link, Role, last_words, saying};
 use super::{DeviceError, session};
 use crate::config::model::Device;
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::probe::{ProbeAnswer, ProbeRequest, Probed};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -17,10 +17,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 const MODEL_TIMEOUT: Duration = Duration::from_secs(25);
 /// And what a campaign needs, within 20 s, what executes tools for it not counted.
 const NEEDS_TIMEOUT: Duration = Duration::from_secs(60);
-/// An agent that has closed its streams or was killed is gone within this time; how long one that hangs in the kernel is waited for.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// What an agent said on stderr goes into an error up to here, bytes.
-const LONGEST_WORDS: u64 = 4096;
 
 /// Probe a device.
 ///
@@ -28,21 +24,18 @@ const LONGEST_WORDS: u64 = 4096;
 /// See [`DeviceError`]; a device that a campaign holds is `Refused` with the holder unless the request says `force`.
 pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceError> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let Link { stdin, stdout, stderr, mut end } = super::start(device, Role::Probe, &nonce)?;
+    let Link { stdin, stdout, stderr, log, mut end } = super::start(device, Role::Probe, &nonce)?;
     let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(request.models.len()).unwrap_or(u32::MAX);
     let timeout = timeout + request.needs.as_ref().map_or(Duration::ZERO, |_| NEEDS_TIMEOUT);
     let answer = ask(stdin, stdout, request, nonce, timeout);
     if answer.is_err() {
         end.now();
     }
-    let words = words(stderr, &mut *end);
+    let words = last_words(stderr, &log, &mut *end);
     match answer {
         Ok(ProbeAnswer::Probed(probed)) => Ok(*probed),
         Ok(ProbeAnswer::Refused(failure)) => Err(DeviceError::Refused { device: device.id.clone(), failure: Box::new(failure) }),
-        Err(reason) => {
-            let reason = if words.is_empty() { reason.to_string() } else { format!("{reason}; it said: {words}") };
-            Err(DeviceError::NoAnswer { device: device.id.clone(), reason })
-        }
+        Err(reason) => Err(DeviceError::NoAnswer { device: device.id.clone(), reason: saying(reason, &words) }),
     }
 }
 
@@ -63,16 +56,6 @@ fn ask(mut stdin: File, mut stdout: BufReader<File>, request: &ProbeRequest, non
     }
 }
 
-/// What an agent that has ended said; nothing of one that lives on.
-fn words(stderr: File, end: &mut dyn End) -> String {
-    let mut text = Vec::new();
-    if end.within(END_TIMEOUT) {
-        let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);
-    }
-    let text = [String::from_utf8_lossy(&text).trim().to_owned(), end.words()];
-    text.iter().filter(|text| !text.is_empty()).map(String::as_str).collect::<Vec<_>>().join("; ")
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -84,9 +67,9 @@ mod tests {
         // Its stdout is closed before it has said anything, let alone ended.
         let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let Link { stdin, stdout, stderr, mut end } = Link::of_child(child).unwrap();
+        let Link { stdin, stdout, stderr, log, mut end } = Link::of_child(child).unwrap();
         let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), needs: None, polling_hz: None };
         ask(stdin, stdout, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
-        assert_eq!(words(stderr, &mut *end), "no room for it");
+        assert_eq!(last_words(stderr, &log, &mut *end), "no room for it");
     }
 }

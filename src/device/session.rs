@@ -1,7 +1,7 @@
 //! A session with a device's keeper: requests and their replies, events, sealed results by offset.
 
 use super::DeviceError;
-use super::link::{End, Link, Role};
+use super::link::{End, Link, Log, Role, joined, saying};
 use crate::config::model::Device;
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
@@ -60,6 +60,7 @@ pub struct Session {
     device: String,
     stdin: File,
     end: Box<dyn End>,
+    log: Log,
     answers: Receiver<Answer>,
     stderr: Arc<Mutex<Vec<u8>>>,
     next_id: u64,
@@ -82,7 +83,7 @@ impl Session {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let Link { stdin, mut stdout, stderr: mut errors, end } = super::start(device, Role::Serve, &nonce)?;
+        let Link { stdin, mut stdout, stderr: mut errors, log, end } = super::start(device, Role::Serve, &nonce)?;
         let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&stderr);
@@ -98,13 +99,13 @@ impl Session {
         spawned.map_err(|e| no_answer(e.to_string()))?;
         let (answer, answers) = sync_channel(MOST_WAITING);
         let (greet, greeted) = channel();
-        let happenings = happenings.clone();
+        let (happenings, transport) = (happenings.clone(), log.clone());
         let spawned = thread::Builder::new().name("agent-reader".into()).spawn(move || {
             let greeting = greeting(&mut stdout, &nonce);
             let alive = greeting.is_ok();
             let _ = greet.send(greeting);
             if alive {
-                let reason = read_on(&mut stdout, &answer, &happenings);
+                let reason = saying(read_on(&mut stdout, &answer, &happenings), &transport.words());
                 let _ = happenings.send(Happening::LinkLost { session: serial, reason });
             }
         });
@@ -112,7 +113,7 @@ impl Session {
         let welcome = Err(Failure::Other { message: "it was not greeted yet".into() });
         let given_back = GivenBack::default();
         let mut session =
-            Session { device: device.id.clone(), stdin, end, answers, stderr, next_id: 0, serial, opened: Instant::now(), welcome, given_back };
+            Session { device: device.id.clone(), stdin, end, log, answers, stderr, next_id: 0, serial, opened: Instant::now(), welcome, given_back };
         match greeted.recv_timeout(ANSWER_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
@@ -146,8 +147,7 @@ impl Session {
 
     fn with_stderr(&self, reason: &str) -> String {
         let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = [String::from_utf8_lossy(&stderr).trim().to_owned(), self.end.words()];
-        said.iter().filter(|text| !text.is_empty()).fold(reason.to_owned(), |reason, text| format!("{reason}; it said: {text}"))
+        saying(reason, &joined([String::from_utf8_lossy(&stderr).trim(), &self.log.words()]))
     }
 
     fn lost(&self, reason: &str) -> DeviceError {

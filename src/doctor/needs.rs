@@ -1,6 +1,6 @@
 //! What a device is asked, from the points that are to run there.
 
-use crate::config::model::{Device, Transport};
+use crate::config::model::Device;
 use crate::plan::{Point, files};
 use crate::run::manifest;
 use isotherm_wire::inspect::{FileQuery, FileRole};
@@ -42,9 +42,6 @@ pub fn needs(device: &Device, points: &[&Point]) -> Needs {
             steps.push(step);
         }
     }
-    let state_dir = match &device.transport {
-        Transport::Local(local) => local.state_dir.clone(),
-        Transport::Later(_) => None,
-    };
+    let state_dir = device.transport.state_dir().map(str::to_owned);
     Needs { files: files.into_iter().collect(), state_dir, steps, processes: DISTURBERS.map(str::to_owned).into() }
 }

@@ -1,5 +1,6 @@
 //! Everything of a results directory that a copy is made from, and the names that must not be in it.
 
+use crate::config;
 use crate::plan::identity::DeviceReport;
 use crate::store::index::{self, AllRecords, DEVICES, SUPERSEDED};
 use crate::store::plan_file::{self, StoredPlan};
@@ -143,6 +144,11 @@ impl Gathered {
                 users.insert(user.to_owned());
                 hosts.insert(host.to_owned());
             }
+        }
+        for text in self.campaign.iter().chain(self.used.iter().map(|(_, text)| text)) {
+            let (of_devices, of_logins) = config::reached_by(text);
+            hosts.extend(of_devices);
+            users.extend(of_logins);
         }
         users.extend(self.records.iter().filter_map(|(_, r)| r.backend.executed.as_ref()?.env.get("USER").cloned()));
         let of_home = |home: &String| Some(home.strip_prefix("/home/").or(home.strip_prefix("/Users/"))?.split('/').next()?.to_owned());

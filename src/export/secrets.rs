@@ -7,6 +7,7 @@ use crate::run::assemble::pseudonym;
 use regex::bytes::{Captures, Regex};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// A name of at least so many characters is looked for inside of other words, too, at the end.
 const LONG_NAME: usize = 5;
@@ -239,6 +240,13 @@ fn forms() -> Vec<Form> {
         form(r"(?-u)(?:/[^\s/:=]+)+/(scratch/[0-9a-f]{8}-[0-9a-f-]{27})", "$$STATE/$1", "state directory", always),
         form(r#"(?-u)/(?:home|Users)/[^/\s:;,"'<>|()\\]+"#, "~", "home directory", always),
         form(r"(?-u)(^|[^A-Za-z0-9_.~/-])/root($|[^A-Za-z0-9_.-])", "$1~$2", "home directory", always),
+        // As ssh tells of hosts, whose names may stand in its configuration alone.
+        form(r"(?-u)\b((?:connect to host|resolve hostname|Timeout, server) )([^\s:,<>]+)", "$1<host>", "host name", |_, name| {
+            !name.starts_with("host-")
+        }),
+        form(r"(?-u)([^\s<>]+@[^\s<>:]+)(: Permission denied)", "<user>@<host>$2", "host name", always),
+        form(r"(?-u)\b((?:[0-9]{1,3}\.){3}[0-9]{1,3})\b", "<address>", "address", |_, text| is_address(text)),
+        form(r"(?i-u)((?:[0-9a-f]{1,4}|:)(?::[0-9a-f]{0,4}){2,7})", "<address>", "address", |_, text| is_address(text)),
         form(r"(?i-u)\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", "<mac>", "MAC address", always),
         form(r"(?i-u)\b((?:PART)?UUID=)([^\s,;<>]+)", "$1<id>", "disk id", always),
         form(r"(?-u)/dev/disk/by-([a-z]+)/([^\s,;:<>]+)", "/dev/disk/by-$1/<id>", "disk id", always),
@@ -251,6 +259,11 @@ fn forms() -> Vec<Form> {
             |_, value| value.bytes().any(|b| b.is_ascii_digit()) && value.parse::<f64>().is_err(),
         ),
     ]
+}
+
+/// One that says where a machine is: neither itself nor everything.
+fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok_and(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
 /// `NAME=value` on a line of its own, as `env` prints it.
@@ -301,6 +314,11 @@ mod tests {
         scrubbed("eth0 52:54:00:AB:cd:ef up", "eth0 <mac> up");
         scrubbed("root=UUID=1234-ABCD ro", "root=UUID=<id> ro");
         scrubbed("/dev/disk/by-id/nvme-Samsung_S4X on /", "/dev/disk/by-id/<id> on /");
+        scrubbed("ssh: connect to host lab7.example.org port 22: refused", "ssh: connect to host <host> port 22: refused");
+        scrubbed("anna@10.0.0.7: Permission denied (publickey).", "<user>@<host>: Permission denied (publickey).");
+        scrubbed("Timeout, server 10.0.0.7 not responding.", "Timeout, server <host> not responding.");
+        scrubbed("from 192.168.1.20 and fe80::12:ab4f at 12:34:56", "from <address> and <address> at 12:34:56");
+        scrubbed("on 127.0.0.1 and ::1, version 1.24.4", "on 127.0.0.1 and ::1, version 1.24.4");
         scrubbed("disk 0f9a3c1e-2b4d-4e6f-8a1b-2c3d4e5f6a7b", "disk <uuid>");
         scrubbed("Serial Number: S4X9NF0M1", "Serial Number: <serial>");
         scrubbed("serial: 12.500 parallel: 3.5", "serial: 12.500 parallel: 3.5");

@@ -4,12 +4,15 @@
 use super::expand::PlanError;
 use crate::config::cpu_list;
 use crate::config::model::{
-    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Limits, MetricRule, Model, Settings, Success, Template, TextSource,
+    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Limits, MetricRule, Model, Settings, Success, Template, TextSource, Transport,
 };
 use crate::store::record::PointIds;
 use indexmap::IndexMap;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Where relative paths start on a device that hasn't the campaign file.
+const HOME: &str = "~";
 
 /// axis → value.
 pub(super) type Combination<'a> = IndexMap<&'a str, &'a AxisValue>;
@@ -193,7 +196,7 @@ impl<'a> Maker<'a> {
             model,
             env,
             cpus,
-            base: Arc::clone(&self.base),
+            base: if matches!(device.transport, Transport::Ssh(_)) { HOME.into() } else { Arc::clone(&self.base) },
             transport: device.transport.kind(),
             limits: self.settings.limits.or(device.limits),
             settings: Arc::clone(&self.settings),

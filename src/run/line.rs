@@ -144,7 +144,7 @@ impl<'n, 'a> Line<'n, 'a> {
 impl DeviceError {
     /// May the next attempt succeed, although nothing has changed but the time?
     fn is_transient(&self) -> bool {
-        matches!(self, DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. })
+        matches!(self, DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } | DeviceError::Unreachable { passing: true, .. })
     }
 }
 

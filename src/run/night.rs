@@ -59,9 +59,10 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     if let Some(rerun) = &options.rerun {
         rerun.check(possible)?;
     }
-    if !has_local_agent() {
-        let device = plan.points[0].ids.device.clone();
-        return Err(RunError::NoAgent(DeviceError::NoAgent { device }));
+    // It runs where the controller does.
+    let local = plan.points.iter().find(|point| point.transport == "local");
+    if let Some(point) = local.filter(|_| !has_local_agent()) {
+        return Err(RunError::NoAgent(DeviceError::NoAgent { device: point.ids.device.clone() }));
     }
     let controller = controller();
     let results = Results::open(parent, campaign, &controller)?;

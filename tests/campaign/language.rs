@@ -125,12 +125,12 @@ fn a_used_file_is_kept_with_the_results() {
 #[test]
 fn what_this_build_cannot_do_is_planned_and_refused_before_anything_is_touched() {
     let bench = Bench::new();
-    bench.edit("c.yaml", "local: {}", "ssh: { host: pi5 }");
+    bench.edit("c.yaml", "local: {}", "pod: { image: bench }");
     let plan = bench.lab.run(&["plan", "c.yaml"]).expect(2);
     assert!(plan.stdout().contains("2 points, 4 runs on 1 device"), "{}", plan.stdout());
-    assert!(plan.stderr().contains("what this build can't do yet") && plan.stderr().contains("  `ssh`  c.yaml:2\n"), "{}", plan.stderr());
+    assert!(plan.stderr().contains("what this build can't do yet") && plan.stderr().contains("  `pod`  c.yaml:2\n"), "{}", plan.stderr());
     let run = bench.run(&[]).expect(2);
-    assert!(run.stderr().contains("`ssh` is not in this build yet"), "{}", run.stderr());
+    assert!(run.stderr().contains("`pod` is not in this build yet"), "{}", run.stderr());
     assert!(!bench.lab.path("results").exists());
 }
 

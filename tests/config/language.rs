@@ -89,16 +89,16 @@ fn a_set_with_a_fault_is_shown_where_it_was_written() {
 
 #[test]
 fn what_a_later_build_does_stops_the_run_and_not_the_plan() {
-    let file = "devices: { pi5: { ssh: { host: pi5 } } }
+    let file = "devices: { pod4: { pod: { image: llama } } }
 models: { q: { path: q.gguf } }
 matrix:
-  - { devices: pi5, backend: llama-bench, model: q, threads: [1, 2], depth: [0, 4096], control: { point: first } }
+  - { devices: pod4, backend: llama-bench, model: q, threads: [1, 2], depth: [0, 4096], control: { point: first } }
 ";
     let draft = Case::of(file).draft().unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(expand::expand(&draft.campaign, &BTreeMap::new()).expect("a plan").points.len(), 4);
     assert!(matches!(draft.campaign.blocks[0].backend, Backend::Later("llama-bench")));
     let errors = draft.runnable().expect_err("later").render(false);
-    for what in ["`ssh`", "`backend: llama-bench`", "`control`"] {
+    for what in ["`pod`", "`backend: llama-bench`", "`control`"] {
         assert!(errors.contains(&format!("{what} is not in this build yet")), "{errors}");
     }
 }

@@ -1,0 +1,17 @@
+//! Devices over ssh: real sshds on boards of the tests' own making, the real client, real cuts.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/boards.rs"]
+mod boards;
+#[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "support/lab.rs"]
+mod lab;
+
+#[path = "boards/contact.rs"]
+mod contact;
+#[path = "boards/faults.rs"]
+mod faults;
+#[path = "boards/others.rs"]
+mod others;
+#[path = "boards/rig.rs"]
+mod rig;

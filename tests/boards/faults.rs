@@ -1,0 +1,101 @@
+//! Whatever is cut, ended or switched off in the middle of a run: every job has one answer, and nothing of it is left on the board.
+
+use crate::boards::Setup;
+use crate::lab::{Ran, eventually};
+use crate::rig::{Rig, end};
+
+/// Wait until the run that is executing is sealed on the board.
+#[track_caller]
+fn sealed(rig: &Rig) {
+    eventually("the run is sealed", || rig.sealed().then_some(()));
+}
+
+#[test]
+fn a_cut_that_the_connection_outlives_costs_nothing() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let mut command = rig.bench.isotherm(&["run", "c.yaml"]);
+    let controller = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    rig.bench.cut();
+    rig.open(1);
+    sealed(&rig);
+    rig.bench.mend();
+    end(controller, 0);
+    assert_eq!(rig.events("link_lost"), 0);
+    rig.settled([1, 1], 0);
+}
+
+#[test]
+fn a_run_goes_on_through_a_cut_and_its_result_is_fetched_by_the_next_connection() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let controller = rig.start();
+    rig.bench.cut();
+    eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
+    assert!(rig.bench.lab.read("results/c/journal.ndjson").contains("Timeout, server 10.79.0.2 not responding"));
+    rig.open(1);
+    sealed(&rig);
+    rig.bench.mend();
+    end(controller, 0);
+    rig.settled([1, 1], 0);
+}
+
+#[test]
+fn a_run_outlives_the_servers_end_of_its_connection() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let controller = rig.start();
+    let sessions: Vec<i32> = rig.bench.processes().into_iter().filter(|(_, line)| line.starts_with("sshd: ")).map(|(pid, _)| pid).collect();
+    rig.bench.kill(&sessions);
+    eventually("the run is followed again", || (rig.events("link_lost") == 1).then_some(()));
+    rig.open(1);
+    end(controller, 0);
+    rig.settled([1, 1], 0);
+}
+
+#[test]
+fn a_board_that_is_switched_off_and_on_has_its_run_tried_once_more() {
+    let Some(mut rig) = Rig::new(&Setup::default()) else { return };
+    let controller = rig.start();
+    rig.bench.power_cut();
+    rig.bench.boot();
+    eventually("the job has started again", || (rig.executions(1) == 2).then_some(()));
+    rig.open(1);
+    end(controller, 0);
+    rig.settled([2, 1], 1);
+    let records = rig.bench.lab.records("c");
+    let (_, attempt) = records.iter().find(|(path, _)| path.display().to_string().contains(".attempt")).unwrap();
+    assert_eq!((&attempt["status"], &attempt["reason"]), (&"failed".into(), &"interrupted".into()));
+    assert_eq!(attempt["issues"][0]["code"], "device_restarted");
+}
+
+#[test]
+fn what_a_killed_controller_left_running_is_collected_by_the_next_one() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let mut controller = rig.start();
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    rig.open(1);
+    sealed(&rig);
+    rig.run().expect(0);
+    rig.settled([1, 1], 0);
+    // Its ssh has ended by itself, as nobody used it any more.
+    eventually("no process of the controller is left", || rig.bench.lab.processes().is_empty().then_some(()));
+}
+
+#[test]
+fn another_host_key_in_the_middle_of_a_night_ends_it_and_the_run_goes_on() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let controller = rig.start();
+    let known = rig.bench.lab.read("known_hosts");
+    rig.bench.lab.write("known_hosts", format!("10.79.0.2 {}", rig.bench.lab.read("key.pub")));
+    rig.bench.cut();
+    eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
+    rig.bench.mend();
+    let Ran(output) = end(controller, 4);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("its host key is another one than in"), "{told}");
+    rig.bench.lab.write("known_hosts", known);
+    rig.open(1);
+    sealed(&rig);
+    rig.run().expect(0);
+    rig.settled([1, 1], 0);
+}
