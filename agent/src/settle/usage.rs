@@ -16,13 +16,13 @@ type Command = (Vec<String>, BTreeMap<String, String>);
 pub struct Usage(BTreeMap<Command, BTreeSet<String>>);
 
 impl Usage {
-    /// These GPUs, and those of earlier: `None` = the run may compute on it, else why it is not thought to.
+    /// These GPUs, and those that the command was on though they are gone: `None` = the run may compute on it, else why it is not thought to.
     ///
     /// Of a command that has not run yet nobody knows. It may be like any other of its campaign, so it has their GPUs. One that none of
     /// them was on is no warmer than whoever else uses it makes it, and a run on the CPU would wait for that in vain.
     pub fn of<'g>(&self, spec: &RunSpec, there: impl IntoIterator<Item = &'g str>) -> BTreeMap<String, Option<String>> {
-        let there = there.into_iter().map(str::to_owned).chain(self.0.values().flatten().cloned());
         let known = command(spec).map(|command| self.0.get(&command));
+        let there = there.into_iter().map(str::to_owned).chain(known.flatten().into_iter().flatten().cloned());
         let why = |gpu: &String| match known {
             None => Some("the engine runs on the CPU"),
             Some(Some(on)) => (!on.contains(gpu)).then_some("the last run of this command did not compute on it"),
@@ -108,8 +108,9 @@ mod tests {
         assert!(waited_for(&usage, &command("other")).is_empty());
         assert_eq!(usage.of(&command("other"), THERE)["GPU-a"].as_deref(), Some("the last run of this command did not compute on it"));
         assert_eq!(waited_for(&usage, &command("cuda")), ["GPU-a"]);
-        // One that has fallen off its bus was there once.
+        // One that has fallen off its bus is missed by whoever was on it, and by nobody else.
         assert_eq!(usage.of(&command("cuda"), [])["GPU-a"], None);
+        assert!(usage.of(&command("new"), []).is_empty());
     }
 
     #[test]
