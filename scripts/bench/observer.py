@@ -14,9 +14,15 @@ and then in the reverse one, so that a drift of the machine cancels:
 
 A run counts by the mean time of its passes, in which every disturbance is. A block gives one ratio for each way; printed are their median and
 the interval between two of them in which the median lies with at least 95 % (binomial, no assumption about the noise).
+
+Where other machines share the memory, such ratios differ by more than what is looked for. So the same is told in another way too, within runs
+at 10 Hz: how much longer than those between two samples the two passes take into which a sample falls. What does not come back after 20 ms or
+so is not in that; it is in the ratios. As a control the same is told of moments halfway between two samples, where nothing happens.
 """
 
 import argparse
+import array
+import bisect
 import json
 import math
 import os
@@ -31,12 +37,14 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 ALMOST_NONE_HZ = 0.001
+LOCKED_HZ = 10
 CAMPAIGN = """campaign: observer
 devices: {{ here: {{ local: {{}} }} }}
 matrix:
   - devices: here
     backend: command
     argv: [./read, "{mib}", "{passes}"]
+    env: {{ MARKS: {marks} }}
     repetitions: 1
     warmup: 0
     retry_contaminated: 0
@@ -55,8 +63,8 @@ def sampled_files() -> list[str]:
     return [name for name in FILES + sensors if os.access(name, os.R_OK)]
 
 
-def by_isotherm(isotherm: str, place: pathlib.Path, hz: float) -> tuple[float, float]:
-    """Mean time of a pass, ns, and the agent's CPU time, % of a core."""
+def by_isotherm(isotherm: str, place: pathlib.Path, hz: float) -> tuple[float, float, dict]:
+    """Mean time of a pass, ns, the agent's CPU time, % of a core, and the record."""
     environment = {**os.environ, "ISOTHERM_LEASE": f"bench-{os.getpid()}", "XDG_STATE_HOME": str(place / "state")}
     command = [isotherm, "run", "observer.yaml", "--fresh", "--json", "--set", f"measure.sample_hz={hz}"]
     ran = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
@@ -65,7 +73,32 @@ def by_isotherm(isotherm: str, place: pathlib.Path, hz: float) -> tuple[float, f
         sys.exit(f"isotherm run failed:\n{ran.stderr}{ran.stdout}")
     record = json.loads((place / "results/observer" / finished[0]["path"]).read_text())
     cpu = record["observer"]["agent_cpu_ns"] / 1e6 / record["time"]["measure_ms"] * 100
-    return finished[0]["headline"][1]["value"], cpu
+    return finished[0]["headline"][1]["value"], cpu, record
+
+
+def excess(place: pathlib.Path, record: dict, shift: float) -> list[float]:
+    """By how much the two passes from each sample on are longer than two others before the next one, ns; `shift`: of a period, off the samples."""
+    marks = array.array("q", (place / "marks").read_bytes())
+    samples = record["samples"]["inline"]["monotonic_ns"]
+    found = []
+    for this, following in zip(samples, samples[1:]):
+        moment = this + shift * (following - this)
+        first = bisect.bisect_right(marks, moment) - 1
+        end = bisect.bisect_right(marks, moment + following - this) - 1
+        # The passes with the sample, and at least two without any; a control leaves out those with the next sample.
+        others = [k for k in range(first + 2, end) if not any(marks[k] <= at < marks[k + 1] for at in samples)]
+        if first >= 0 and end + 1 < len(marks) and len(others) >= 2:
+            pass_ns = statistics.mean(marks[k + 1] - marks[k] for k in others)
+            found.append(marks[first + 2] - marks[first] - 2 * pass_ns)
+    return found
+
+
+def told(values: list[float], hz: float) -> str:
+    """Median with its interval, as a share of the time between two samples."""
+    between, share = interval(values), hz / 1e9 * 100
+    if between is None:
+        return "too few samples"
+    return f"{statistics.median(values) * share:+10.3f} %   [{between[0] * share:+.3f}, {between[1] * share:+.3f}] %   {len(values)} samples"
 
 
 def alone(place: pathlib.Path, arguments: list[str], beside: list[str] | None) -> float:
@@ -99,6 +132,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--rates", default="1,10,50")
+    parser.add_argument("--locked", type=int, default=20, help="runs in which passes with a sample are told from those without")
     args = parser.parse_args()
     isotherm, files = os.path.abspath(args.isotherm), sampled_files()
     rates = [float(rate) for rate in args.rates.split(",")]
@@ -110,12 +144,12 @@ def main() -> None:
         pass_ns = alone(place, [str(args.mib), "4"], None)
         passes = max(1, round(args.seconds * 1e9 / pass_ns))
         print(f"a pass reads {args.mib} MiB at {args.mib * (1 << 20) / pass_ns:.1f} GB/s; {passes} passes a run, {args.blocks} blocks\n")
-        (place / "observer.yaml").write_text(CAMPAIGN.format(mib=args.mib, passes=passes))
+        (place / "observer.yaml").write_text(CAMPAIGN.format(mib=args.mib, passes=passes, marks=place / "marks"))
         arguments, agent = [str(args.mib), str(passes)], {}
 
         def sampled(hz: float):
             def run() -> float:
-                value, cpu = by_isotherm(isotherm, place, hz)
+                value, cpu, _ = by_isotherm(isotherm, place, hz)
                 agent.setdefault(hz, []).append(cpu)
                 return value
 
@@ -137,8 +171,9 @@ def main() -> None:
             for way, values in block.items():
                 times[way] += values
                 ratios[way].append(math.sqrt(math.prod(values) / math.prod(block[base])))
-        print(f"{'':44}{'pass, ms':>10}{'slower by':>12}{'95 % of the median':>26}{'agent CPU':>12}")
-        for way in ways:
+        if args.blocks:
+            print(f"{'':44}{'pass, ms':>10}{'slower by':>12}{'95 % of the median':>26}{'agent CPU':>12}")
+        for way in ways if args.blocks else ():
             median = statistics.median(times[way]) / 1e6
             line = f"{way:44}{median:10.3f}"
             if way != base:
@@ -149,6 +184,14 @@ def main() -> None:
                 line += f"{'':38}"
             hz = ALMOST_NONE_HZ if way == base else next((hz for hz in rates if way == f"isotherm, {hz:g} Hz"), None)
             print(line + (f"{statistics.median(agent[hz]):10.2f} %" if hz else ""))
+        at_samples, halfway = [], []
+        for _ in range(args.locked):
+            _, _, record = by_isotherm(isotherm, place, LOCKED_HZ)
+            at_samples += excess(place, record, 0.0)
+            halfway += excess(place, record, 0.5)
+        if args.locked:
+            print(f"\n{LOCKED_HZ} Hz, passes with a sample beside those without:  {told(at_samples, LOCKED_HZ)}")
+            print(f"{'the same of moments between two samples:':>50}  {told(halfway, LOCKED_HZ)}")
         print(f"\n{len(files)} files are read by the loops; {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f} at the end")
 
 
