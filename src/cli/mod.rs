@@ -12,6 +12,7 @@ mod collect;
 mod doctor;
 mod export;
 mod init;
+mod night_view;
 mod plan;
 mod probe;
 mod progress;
@@ -19,6 +20,7 @@ mod reference;
 mod reparse;
 mod results;
 mod run;
+mod watch;
 mod words;
 
 use crate::config::Draft;
@@ -100,6 +102,14 @@ Examples:
   isotherm status results/smoke
   isotherm status results/smoke --json && echo complete")]
     Status(DirArgs),
+    /// Follow a night from its journal: what every device does and did, until it is over. Ctrl-C ends the watching and nothing else
+    #[command(after_help = "\
+Exit code 1: no controller is at work on it any more, although its night is not over.
+
+Examples:
+  isotherm watch results/smoke
+  isotherm watch results/smoke --json | jq 'select(.event == \"finished\")'")]
+    Watch(DirArgs),
     /// Hash every record and sidecar of a results directory again and name what is damaged
     #[command(after_help = "\
 Examples:
@@ -467,6 +477,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::plan(&args),
         Command::Report(args) => results::report(&args),
         Command::Status(args) => results::status(&args),
+        Command::Watch(args) => watch::watch(&args),
         Command::Verify(args) => results::verify(&args),
         Command::Reparse(args) => reparse::reparse(&args),
         Command::Export(args) => export::export(&args),

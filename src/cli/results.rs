@@ -21,7 +21,7 @@ fn input(dir: &Path) -> Result<ReportInput, StoreError> {
     Ok(ReportInput::new(id.campaign, plan, records, broken))
 }
 
-fn refused(error: &StoreError) -> u8 {
+pub(super) fn refused(error: &StoreError) -> u8 {
     complain(&error.to_string(), error.hint().as_deref());
     if matches!(error, StoreError::NotResults { .. } | StoreError::Newer { .. }) { exit::USAGE } else { exit::INTERNAL }
 }

@@ -81,6 +81,16 @@ isotherm_wire::table! {
             hint: "the message names the busiest; stop them, then `isotherm run FILE --rerun AXIS=VALUE`. Without a cgroup of its own a workload \
                    that ignores SIGCHLD competes with itself",
         }
+        ControllerBusy {
+            code: "controller_busy",
+            words: "controller_busy",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The controller worked during the run, on the same machine",
+            when: "From the run's warm-up, or its spawn, to its end isotherm itself used more than 0.5 % of a CPU. Judged over at least 5 s",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "measure this machine in a campaign of its own, or run the campaign from another one",
+        }
         BusyBefore {
             code: "busy_before",
             words: "busy_before",

@@ -1,5 +1,6 @@
 //! The part of a night on one device: its jobs in order, every result sealed in the store before the next.
 
+use super::beside::{self, Beside, Since};
 use super::event::{Event, Finished, Settled};
 use super::line::Line;
 use super::manifest::{self, Manifest};
@@ -41,6 +42,9 @@ pub(super) struct DeviceNight<'n, 'a> {
     machine: Option<Group>,
     /// Is that the one that this is?
     pub(super) is_here: bool,
+    /// Since when nothing is done for others, and what was done all the same by the run that has just ended.
+    pub(super) quiet_since: Option<Since>,
+    beside: Option<Beside>,
     doom: Doom,
 }
 
@@ -74,7 +78,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             }
         }
         let is_here = matches!(&machine, Some(Group::Machine(id)) if boot_id().as_ref() == Some(id));
-        let mut part = DeviceNight { line, session, machine, is_here, doom: Doom::default() };
+        let mut part = DeviceNight { line, session, machine, is_here, quiet_since: None, beside: None, doom: Doom::default() };
         let result = part.prepared().and_then(|todo| {
             drop(turn);
             part.run_all(todo)
@@ -392,6 +396,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
     fn follow(&mut self, run_id: &str, job_id: &str, deadline: Duration) -> Result<Ended, Stop> {
         self.line.night.state().left_running.insert(job_id.to_owned());
         let ended = self.wait(run_id, deadline);
+        self.beside = self.quiet_since.take().map(Since::until_now);
         self.line.night.crew.set_quiet(&self.line.device.id, false);
         if !matches!(ended, Err(Stop::Asked)) {
             self.line.night.state().left_running.remove(job_id);
@@ -581,7 +586,10 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             let ran = assemble::files(&result, &manifest);
             let digest = reparse::earlier_digest(&self.line.night.state().scan.entries, &manifest, &ran);
             self.learn_libraries(ran, &manifest.base);
-            let record = assemble::record(result, manifest, &self.line.night.results.id.salt, digest.as_deref());
+            let mut record = assemble::record(result, manifest, &self.line.night.results.id.salt, digest.as_deref());
+            if let Some(beside) = self.beside.take() {
+                beside::note(&mut record, beside);
+            }
             self.keep(record, label, valid)?;
         }
         self.forget(run_id, sha256)
@@ -616,7 +624,7 @@ fn lacks_something(record: &Record) -> bool {
 fn relieve<'n, 'a>(line: Line<'n, 'a>, session: Session) -> Result<(Line<'n, 'a>, Session), Stop> {
     let night = line.night;
     line.emit(Event::OlderKeeper { device: line.device.id.clone() });
-    let mut part = DeviceNight { line, session, machine: None, is_here: false, doom: Doom::default() };
+    let mut part = DeviceNight { line, session, machine: None, is_here: false, quiet_since: None, beside: None, doom: Doom::default() };
     // What has to stay in its spool is said by the next one.
     let collected = part.collect_spool();
     let DeviceNight { mut line, session, .. } = part;

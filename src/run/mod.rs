@@ -2,6 +2,7 @@
 
 pub mod assemble;
 mod awake;
+mod beside;
 mod clocking;
 mod collect;
 mod context;

@@ -1,6 +1,7 @@
 //! Waiting for a run to end: its events, the user's signals, a lost link.
 
 use super::Stop;
+use super::beside::Since;
 use super::device_night::DeviceNight;
 use super::event::Event;
 use super::signals::Stopping;
@@ -95,10 +96,11 @@ impl DeviceNight<'_, '_> {
 
     /// A run is in another phase. On a machine that we share with a device nothing is drawn when a window is about to begin, of whatever
     /// device, and as long as it lasts nothing is done for others.
-    fn enters(&self, run_id: String, phase: Phase) {
+    fn enters(&mut self, run_id: String, phase: Phase) {
         let (crew, id) = (&self.line.night.crew, &self.line.device.id);
         if self.is_here && matches!(phase, Phase::Warmup | Phase::Measure) {
             crew.set_quiet(id, true);
+            self.quiet_since.get_or_insert_with(Since::now);
         }
         if phase != Phase::Measure && self.may_draw() {
             self.line.emit(Event::Phase { run_id, phase: phase_name(phase) });

@@ -7,7 +7,7 @@ use isotherm_wire::format::Unread;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Its name in a results directory.
@@ -80,6 +80,53 @@ pub fn read(dir: &Path) -> Result<(Vec<Value>, Vec<usize>), StoreError> {
     Ok((events, bad))
 }
 
+/// A journal from its beginning and on, while another process writes it.
+pub struct Follow {
+    path: PathBuf,
+    file: File,
+    /// What was read of a line that isn't whole yet.
+    rest: Vec<u8>,
+}
+
+impl Follow {
+    /// From the first line on.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], also for a journal that isn't there.
+    pub fn open(dir: &Path) -> Result<Follow, StoreError> {
+        let path = dir.join(JOURNAL_FILE);
+        let file = file::open(&path, File::options().read(true)).map_err(io_error("open", &path))?;
+        Ok(Follow { path, file, rest: Vec::new() })
+    }
+
+    /// What was written since, each in the current version; lines that are no events are left out.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]; `Newer`.
+    pub fn more(&mut self) -> Result<Vec<Value>, StoreError> {
+        // A torn end is cut off by the next controller: what comes is read from where that begins.
+        let (at, len) = (self.file.stream_position(), self.file.metadata().map(|meta| meta.len()));
+        if let (Ok(at), Ok(len)) = (at, len)
+            && len < at
+        {
+            self.rest.clear();
+            self.file.seek(SeekFrom::Start(len)).map_err(io_error("seek in", &self.path))?;
+        }
+        self.file.read_to_end(&mut self.rest).map_err(io_error("read", &self.path))?;
+        let whole = self.rest.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = self.rest.drain(..whole).collect();
+        let mut events = Vec::new();
+        for line in lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+            match JOURNAL.read(line) {
+                Ok(event) => events.push(event),
+                Err(newer @ Unread::Newer { .. }) => return Err(formats::unread(&self.path)(newer)),
+                Err(Unread::Shape(_)) => {}
+            }
+        }
+        Ok(events)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -97,6 +144,25 @@ mod tests {
         assert_eq!(names, ["one", "recovered", "three"]);
         assert!(bad.is_empty());
         assert_eq!(fs::read(dir.path().join("journal.torn.0")).unwrap(), b"{\"event\": \"tw");
+    }
+
+    #[test]
+    fn who_follows_hears_every_line_once_and_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path()).unwrap();
+        journal.append(&json!({"event": "one"})).unwrap();
+        let mut follow = Follow::open(dir.path()).unwrap();
+        let names = |follow: &mut Follow| follow.more().unwrap().iter().map(|e| e["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(&mut follow), ["one"]);
+        let mut raw = File::options().append(true).open(dir.path().join(JOURNAL_FILE)).unwrap();
+        raw.write_all(b"{\"journal_version\":1,\"event\":\"tw").unwrap();
+        assert!(names(&mut follow).is_empty());
+        raw.write_all(b"o\"}\n{\"journal_version\":1,\"event\":\"torn").unwrap();
+        assert_eq!(names(&mut follow), ["two"]);
+        // The next controller cuts it off.
+        let mut journal = Journal::open(dir.path()).unwrap();
+        journal.append(&json!({"event": "three"})).unwrap();
+        assert_eq!(names(&mut follow).last().unwrap(), "three");
     }
 
     #[test]

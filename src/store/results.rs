@@ -165,6 +165,19 @@ pub fn read_id(dir: &Path) -> Result<ResultsId, StoreError> {
 /// Directories listed in a hint.
 const MOST_NEARBY: usize = 5;
 
+/// Does a process write to a results directory now? Looked up, and nothing is locked for it; `None` = it can't be told here.
+#[must_use]
+pub fn is_in_use(dir: &Path) -> Option<bool> {
+    let inode = fs::metadata(dir.join(LOCK_FILE)).ok()?.ino();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    // `1: FLOCK  ADVISORY  WRITE 1234 fe:00:56789 0 EOF`
+    let is_it = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1) == Some(&"FLOCK") && words.get(5).and_then(|file| file.rsplit(':').next()?.parse().ok()) == Some(inode)
+    };
+    Some(locks.lines().any(is_it))
+}
+
 /// Which results directory may have been meant by a path that is none.
 #[must_use]
 pub fn nearby(path: &Path) -> String {

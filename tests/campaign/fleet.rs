@@ -5,6 +5,7 @@ use crate::lab::eventually;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 
 /// Two names of this machine, with one keeper.
 fn two_names() -> Bench {
@@ -48,6 +49,14 @@ fn a_run_never_overlaps_another_one_on_the_same_machine() {
 }
 
 #[test]
+fn what_the_controller_used_beside_a_run_on_its_own_machine_is_in_the_record() {
+    let bench = Bench::new();
+    bench.run(&["--limit", "1"]).expect(1);
+    let used_ms = bench.record()["observer"]["controller_cpu_ms"].as_f64().unwrap();
+    assert!((0.0..1000.0).contains(&used_ms), "{used_ms}");
+}
+
+#[test]
 fn a_group_that_another_campaign_has_is_waited_for() {
     let bench = Bench::new();
     bench.edit("c.yaml", "here: { local: {} }", "here: { local: {}, resource_group: shelf }");
@@ -80,5 +89,41 @@ fn once_three_runs_have_found_nothing_of_what_they_need_the_others_are_not_tried
     assert!(skipped[0]["message"].as_str().unwrap().contains("the first runs here"), "{}", skipped[0]["message"]);
     // It is there again: everything is tried again.
     bench.script("bench.sh", "echo '{\"score\": 1}'");
+    bench.run(&[]).expect(0);
+}
+
+#[test]
+fn who_watches_sees_what_every_device_does_until_the_night_is_over() {
+    let bench = Bench::new();
+    bench.script("bench.sh", "until [ -e go ]; do sleep 0.02; done; echo '{\"score\": '$1'.5}'");
+    let night = bench.lab.start(&["run", "c.yaml"]);
+    eventually("the first run is on", || events(&bench, "started").pop());
+    let mut watching = bench.lab.start(&["watch", "results/c"]);
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("  here  0/4       size=1 r0 since ")));
+    bench.lab.write("go", "");
+    assert!(night.wait_with_output().unwrap().status.success());
+    let text = lines.collect::<Vec<_>>().join("\n");
+    assert!(watching.wait().unwrap().success());
+    let last = text.trim_end().rsplit("\n\n").next().unwrap();
+    assert!(last.contains("4/4 runs") && last.contains("over: 4 ok · 0 failed · 0 pending") && last.contains("given back"), "{text}");
+    // What is over can still be looked at.
+    let json = bench.look(&["watch", "--json"]).expect(0);
+    assert_eq!(json.stdout().lines().filter(|line| line.contains("\"event\":\"finished\"")).count(), 4);
+}
+
+#[test]
+fn who_watches_a_night_without_a_controller_is_told() {
+    let bench = Bench::new();
+    bench.script("bench.sh", "until [ -e go ]; do sleep 0.02; done; echo '{\"score\": 1}'");
+    let mut night = bench.lab.start(&["run", "c.yaml"]);
+    eventually("the first run is on", || events(&bench, "started").pop());
+    let watching = bench.lab.start(&["watch", "results/c"]);
+    night.kill().unwrap();
+    night.wait().unwrap();
+    let seen = watching.wait_with_output().unwrap();
+    assert_eq!(seen.status.code(), Some(1));
+    assert!(String::from_utf8(seen.stderr).unwrap().contains("no controller is at work"));
+    bench.lab.write("go", "");
     bench.run(&[]).expect(0);
 }

@@ -102,4 +102,8 @@ pub struct Observer {
     pub given_up: Vec<(String, String)>,
     /// CPU time of the agent process (all threads), and of who looks at GPUs for it, from spawn to exit of the workload, nanoseconds.
     pub agent_cpu_ns: u64,
+    /// CPU time of the controller from the warm-up, or else the spawn, to the end of the run, ms, where it is on the same machine; it fills
+    /// this in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_cpu_ms: Option<f64>,
 }
