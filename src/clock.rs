@@ -1,18 +1,35 @@
-//! The controller's wall clock: for labels and for the order of ids, never for a duration.
+//! The controller's wall clock: for labels, for the order of ids, and for how far a device's is off; never for a duration.
 //!
 //! Takes the clock parameter from the environment, gives times as they are written; must not know what they label.
 
+use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds, which may be negative, that the controller's clock is off.
 const CLOCK_VARIABLE: &str = "ISOTHERM_CONTROLLER_CLOCK_S";
 
+/// How far a device's wall clock was ahead of its controller's when the session began, of several questions the one that was answered
+/// soonest. With it, runs of several devices can be put beside each other in time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClockOffset {
+    pub offset_ms: f64,
+    /// Half of the time that the answer took: the offset is within ± this.
+    pub uncertainty_ms: f64,
+}
+
 fn now() -> SystemTime {
     static SHIFT_S: OnceLock<i64> = OnceLock::new();
     let shift = *SHIFT_S.get_or_init(|| std::env::var(CLOCK_VARIABLE).ok().and_then(|s| s.parse().ok()).unwrap_or(0));
     let by = Duration::from_secs(shift.unsigned_abs());
     if shift < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
+}
+
+/// ns since 1970; 0 before that.
+#[must_use]
+pub fn realtime_ns() -> u64 {
+    now().duration_since(UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
 
 /// RFC 3339 in UTC, to the second.

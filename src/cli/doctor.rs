@@ -125,7 +125,7 @@ fn report_of(probed: &Probed, earlier: Option<DeviceReport>) -> DeviceReport {
         Some(earlier) => DeviceReport { machine, engine, ..earlier },
         None => {
             let (taken_at, files) = (crate::clock::utc_seconds(), BTreeMap::new());
-            DeviceReport { report_version: REPORT_VERSION, taken_at, machine, engine, files, instruments: None }
+            DeviceReport { report_version: REPORT_VERSION, taken_at, machine, engine, files, instruments: None, clock: None }
         }
     }
 }

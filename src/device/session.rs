@@ -2,6 +2,7 @@
 
 use super::DeviceError;
 use super::link::{End, Link, Log, Role, joined, saying};
+use crate::clock::{self, ClockOffset};
 use crate::config::model::Device;
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_message};
@@ -31,6 +32,9 @@ const MOST_RESULT_BYTES: u64 = 1 << 30;
 /// At the end of a session everything borrowed is given back before the answer, and by a new keeper ahead of its first one what another
 /// has left: a minute for each thing at most.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The offset of a clock is known to half of the quickest answer of so many.
+const CLOCK_QUESTIONS: usize = 5;
 
 /// What comes to the controller by itself.
 #[derive(Debug)]
@@ -193,6 +197,26 @@ impl Session {
             Reply::Inspected(inspected) => Ok(*inspected),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// How far the device's wall clock is off ours; `None` if its keeper, of an earlier build, can't be asked.
+    pub fn clock(&mut self) -> Result<Option<ClockOffset>, DeviceError> {
+        let mut best: Option<ClockOffset> = None;
+        for _ in 0..CLOCK_QUESTIONS {
+            let (asked_ns, asked) = (clock::realtime_ns(), Instant::now());
+            let realtime_ns = match self.call(Request::Clock, ANSWER_TIMEOUT) {
+                Ok(Reply::Clock { realtime_ns }) => realtime_ns,
+                Ok(other) => return Err(self.unexpected(&other)),
+                Err(DeviceError::Refused { .. }) => return Ok(None),
+                Err(e) => return Err(e),
+            };
+            let uncertainty_ms = asked.elapsed().as_secs_f64() * 1e3 / 2.0;
+            let offset_ms = (i128::from(realtime_ns) - i128::from(asked_ns)) as f64 / 1e6 - uncertainty_ms;
+            if best.is_none_or(|best| uncertainty_ms < best.uncertainty_ms) {
+                best = Some(ClockOffset { offset_ms, uncertainty_ms });
+            }
+        }
+        Ok(best)
     }
 
     /// Runs that the keeper has and no controller has forgotten.

@@ -6,6 +6,7 @@
 use super::files::{self, Answers, Part};
 use super::point::{CommandWork, Point, PointModel, Work};
 use super::power::Runs;
+use crate::clock::ClockOffset;
 use crate::config::model::{AxisValue, Limits, Model, Preparation, Quiet, Settings, Settle};
 use crate::digest::sha256_hex;
 use crate::store::formats;
@@ -34,6 +35,9 @@ pub struct DeviceReport {
     /// Energy counters and power meters, those that can't be read among them; `None` = it was never asked about any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instruments: Option<Vec<Capability>>,
+    /// Its wall clock as the controller saw it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
 }
 
 pub const REPORT_VERSION: u32 = formats::REPORT.version();

@@ -240,7 +240,7 @@ mod tests {
     fn report(instruments: Vec<Capability>) -> DeviceReport {
         let engine = isotherm_wire::session::Engine { name: "e".into(), version: "1".into(), revision: 1 };
         let (machine, files) = Default::default();
-        DeviceReport { report_version: REPORT_VERSION, taken_at: String::new(), machine, engine, files, instruments: Some(instruments) }
+        DeviceReport { report_version: REPORT_VERSION, taken_at: String::new(), machine, engine, files, instruments: Some(instruments), clock: None }
     }
 
     #[test]

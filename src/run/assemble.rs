@@ -5,6 +5,7 @@ use super::paths::Roots;
 use super::{clocking, context, energy, gpu, load, settle};
 use crate::backend::output::NOT_WRITTEN;
 use crate::backend::{self, ParseSpec, RawOutput, Reading, memory};
+use crate::clock::ClockOffset;
 use crate::digest::hex;
 use crate::plan::identity::point_identity;
 use crate::registry::Code;
@@ -70,7 +71,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     let mut executed = result.executed.clone();
     executed.cwd = roots.token(&executed.cwd);
     executed.env.values_mut().for_each(|value| *value = roots.token(value));
-    let time = time(&result, &reading);
+    let time = time(&result, &reading, manifest.clock);
     let mut machine = result.machine.clone();
     machine.hostname = pseudonym(salt, &machine.hostname);
     let settle = settle::block(&result, &manifest);
@@ -375,7 +376,7 @@ fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator
     result.mapped.iter().filter(move |file| !named(file) && !passing(file)).map(library)
 }
 
-fn time(result: &RunResult, reading: &Reading) -> Time {
+fn time(result: &RunResult, reading: &Reading, clock: Option<ClockOffset>) -> Time {
     let times = &result.times;
     let ms = |from: Option<u64>, to: Option<u64>| from.zip(to).and_then(|(from, to)| to.checked_sub(from)).map(|ns| ns as f64 / 1e6);
     let utc = |unix_ns: u64| humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_nanos(unix_ns)).to_string();
@@ -391,6 +392,8 @@ fn time(result: &RunResult, reading: &Reading) -> Time {
         suspended_ms: Some(times.suspended_ns as f64 / 1e6),
         spawn_monotonic_ns: times.spawn_ns,
         exit_monotonic_ns: times.exit_ns,
+        clock_offset_ms: clock.map(|clock| clock.offset_ms),
+        clock_offset_uncertainty_ms: clock.map(|clock| clock.uncertainty_ms),
     }
 }
 

@@ -309,6 +309,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             engine,
             files: inspected.files,
             instruments: Some(instruments),
+            clock: self.session.clock()?,
         };
         self.line.night.learn(id, report)?;
         self.check_models()

@@ -1,6 +1,7 @@
 //! The manifest: what a controller sends with a task, so that any controller can make the record from the spooled result alone.
 
 use crate::backend::{self, ParseSpec};
+use crate::clock::ClockOffset;
 use crate::config::model::{Frequency, Limits, OnSensorLoss, OnTimeout, Preparation, Quiet, Secret, Settle, When};
 use crate::config::safe_name;
 use crate::plan::files;
@@ -62,6 +63,9 @@ pub struct Manifest {
     /// Whether its controller keeps the device from sleeping, where it is on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_inhibited: Option<SleepInhibited>,
+    /// The device's wall clock as its controller saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
 }
 
 impl Manifest {
@@ -138,6 +142,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceR
         instruments: Runs::of(point.settings.power, Some(report)).read_instruments(job.slot.kind),
         conditions: point.conditions.clone(),
         sleep_inhibited: night.sleep_inhibited.clone().filter(|_| point.transport == "local"),
+        clock: report.clock,
     })
 }
 

@@ -16,6 +16,9 @@ fn a_board_that_has_nothing_gets_its_agent_and_gives_records() {
     rig.open(1);
     rig.run().expect(0);
     rig.settled([1, 1], 0);
+    // Both are this machine's clock.
+    let time = &rig.bench.lab.records("c")[0].1["time"];
+    assert!(time["clock_offset_ms"].as_f64().unwrap().abs() <= time["clock_offset_uncertainty_ms"].as_f64().unwrap() + 1.0, "{time}");
     let agents = installed(&rig, "home/.cache/isotherm");
     assert!(matches!(&agents[..], [name] if name.len() == "isotherm-agent-".len() + 12), "{agents:?}");
     let agent = rig.bench.lab.path("board/home/.cache/isotherm").join(&agents[0]);

@@ -17,7 +17,15 @@ fn reports(devices: &[(&str, u32)]) -> BTreeMap<String, DeviceReport> {
     let report = |cpus: u32| {
         let machine = isotherm_wire::inspect::Machine { logical_cpus: cpus, arch: "aarch64".into(), ram_bytes: Some(2 << 30), ..Default::default() };
         let engine = isotherm_wire::session::Engine { name: "e".into(), version: "1".into(), revision: 1 };
-        DeviceReport { report_version: 1, taken_at: "2026-01-01T00:00:00Z".into(), machine, engine, files: BTreeMap::new(), instruments: None }
+        DeviceReport {
+            report_version: 1,
+            taken_at: "2026-01-01T00:00:00Z".into(),
+            machine,
+            engine,
+            files: BTreeMap::new(),
+            instruments: None,
+            clock: None,
+        }
     };
     devices.iter().map(|(id, cpus)| ((*id).to_owned(), report(*cpus))).collect()
 }

@@ -58,6 +58,9 @@ fn a_device_whose_clock_is_hours_off_is_measured_like_any_other() {
             rig.open(1);
             end(controller, Some(0));
             measured_in_a_minute(&record(&rig, 1));
+            let time = &record(&rig, 1)["time"];
+            let [offset_ms, within_ms] = ["clock_offset_ms", "clock_offset_uncertainty_ms"].map(|name| time[name].as_f64().unwrap());
+            assert!((offset_ms - realtime as f64 * 1e3).abs() <= within_ms + 1.0, "{time}");
             // To a controller that knows the right time these are answers, too.
             assert!(rig.run().expect(0).stderr().contains("2 reused"));
             rig.settled([1, 1], 0);

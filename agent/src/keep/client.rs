@@ -212,6 +212,7 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
                 _ => Err(Failure::UnknownRun { run_id }),
             }
         }
+        Request::Clock => Ok(Reply::Clock { realtime_ns: sys::realtime_ns() }),
         Request::Collect { .. } | Request::End => Err(Failure::Other { message: "answered elsewhere".into() }),
     }
 }

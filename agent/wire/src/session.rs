@@ -41,6 +41,8 @@ pub enum Request {
     Cancel {
         run_id: String,
     },
+    /// What the device's wall clock says, now.
+    Clock,
     /// End of the session: restore what was borrowed, give the lease back.
     End,
 }
@@ -51,10 +53,10 @@ impl Request {
     /// greeting, the frames, `hello` and its refusals.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
-        use Request::{Attach, Cancel, Collect, End, Forget, Hello, Inspect, List, Start};
+        use Request::{Attach, Cancel, Clock, Collect, End, Forget, Hello, Inspect, List, Start};
         match self {
             List | Attach { .. } | Collect { .. } | Forget { .. } | Cancel { .. } | End => true,
-            Hello(_) | Inspect(_) | Start(_) => false,
+            Hello(_) | Inspect(_) | Start(_) | Clock => false,
         }
     }
 }
@@ -111,6 +113,10 @@ pub enum Reply {
     },
     Forgotten,
     Cancelled,
+    /// CLOCK_REALTIME, ns since 1970.
+    Clock {
+        realtime_ns: u64,
+    },
     Ended,
     Failed(Failure),
 }
