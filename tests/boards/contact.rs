@@ -126,6 +126,27 @@ fn a_machine_without_an_agent_is_named_and_one_that_can_not_execute_its_agent_to
     assert!(foreign.contains("/var/tmp/isotherm-0: ") && foreign.contains("/dev/shm/isotherm-0: "), "{foreign}");
 }
 
+#[test]
+fn a_jump_host_and_whatever_stands_in_the_users_configuration() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    // Each of these would spoil a session that relies on the configuration being plain.
+    let more = "  ControlMaster auto\n  ControlPath /nowhere/%C\n  RequestTTY force\n  RemoteCommand echo hello\n  ForwardX11 yes\n  \
+                LocalCommand echo hello\n  PermitLocalCommand yes\n  SendEnv LANG\n  Compression yes\n  LogLevel ERROR\n";
+    let config = rig.bench.lab.read("ssh_config");
+    rig.bench.lab.write("ssh_config", format!("{config}{more}Host gate\n{}", config.split_once('\n').unwrap().1));
+    rig.campaign(", proxy_jump: gate");
+    rig.open(1);
+    rig.run().expect(0);
+    rig.settled([1, 1], 0);
+}
+
+#[test]
+fn an_account_that_nobody_logs_into_says_so() {
+    let Some(rig) = Rig::new(&Setup { login_shell: "/usr/sbin/nologin", ..Setup::default() }) else { return };
+    let told = rig.bench.run(&["probe", "c.yaml"]).expect(4).stderr();
+    assert!(told.contains("its shell ended before the agent was there: it said \"This account is currently not available.\""), "{told}");
+}
+
 /// A probe of the board ends with exit code 4, and these words.
 #[track_caller]
 fn unreachable(rig: &Rig, words: &[&str]) {

@@ -82,6 +82,22 @@ fn what_a_killed_controller_left_running_is_collected_by_the_next_one() {
 }
 
 #[test]
+fn who_leaves_with_two_ctrl_c_leaves_the_run_to_the_board() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let controller = rig.start();
+    for _ in 0..2 {
+        // SAFETY: plain integers.
+        unsafe { libc::kill(controller.id() as i32, libc::SIGINT) };
+        eventually("it was heard", || (rig.events("stopping") >= 1).then_some(()));
+    }
+    end(controller, 130);
+    rig.open(1);
+    sealed(&rig);
+    rig.run().expect(0);
+    rig.settled([1, 1], 0);
+}
+
+#[test]
 fn another_host_key_in_the_middle_of_a_night_ends_it_and_the_run_goes_on() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let controller = rig.start();

@@ -35,6 +35,8 @@ const SHELL_LIMIT: Duration = Duration::from_secs(60);
 const IDLE_S: NonZeroUsize = NonZeroUsize::new(10).expect("ten");
 /// Longer paths of a directory leave no room for the socket in it: the kernel takes 107 bytes, and the client adds up to 48.
 const LONGEST_DIR: usize = 58;
+/// A directory without its socket that is older than this was left by somebody: connecting takes less.
+const ABANDONED: Duration = Duration::from_secs(3600);
 /// What every device is asked to execute. What it means is the same for bash, dash, ash, fish and csh.
 const SHELL: &str = "exec /bin/sh";
 
@@ -142,8 +144,9 @@ fn builder(ssh: &Ssh, dir: &Path) -> SessionBuilder {
 fn destination(ssh: &Ssh) -> String {
     let mut words = Vec::new();
     let mut option = |name: &str, value: Option<String>| words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-    option("-F", ssh.config.as_ref().map(shell::word));
-    option("-i", ssh.identity_file.as_ref().map(shell::word));
+    let file = |path: &Option<PathBuf>| path.as_ref().map(|path| shell::word(agent::expand_home(path)));
+    option("-F", file(&ssh.config));
+    option("-i", file(&ssh.identity_file));
     option("-p", ssh.port.map(|port| port.to_string()));
     option("-J", ssh.proxy_jump.clone());
     words.push(ssh.user.iter().map(|user| format!("{user}@")).chain([ssh.host.clone()]).collect());
@@ -157,5 +160,57 @@ fn control_dir() -> io::Result<PathBuf> {
     let dir = given.filter(|dir| dir.is_absolute() && dir.as_os_str().as_bytes().len() <= LONGEST_DIR && dir.parent().is_some_and(Path::is_dir));
     let dir = dir.unwrap_or_else(|| Path::new("/tmp").join(&name));
     agent::private_dir(&dir).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", dir.display())))?;
+    remove_abandoned(&dir);
     Ok(dir)
+}
+
+/// What controllers that were killed have left: the socket goes with its master, the directory around it stays.
+fn remove_abandoned(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > ABANDONED) && !entry.path().join("master").exists() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::fs::{self, FileTimes};
+
+    #[test]
+    fn directories_of_masters_that_are_gone_are_removed_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, has_socket, is_old) in [("gone", false, true), ("alive", true, true), ("starting", false, false)] {
+            let place = dir.path().join(name);
+            fs::create_dir(&place).unwrap();
+            if has_socket {
+                fs::write(place.join("master"), "").unwrap();
+            }
+            let age = if is_old { ABANDONED * 2 } else { Duration::ZERO };
+            let times = FileTimes::new().set_modified(std::time::SystemTime::now() - age);
+            File::open(&place).unwrap().set_times(times).unwrap();
+        }
+        remove_abandoned(dir.path());
+        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["alive", "starting"]);
+    }
+
+    #[test]
+    fn what_reaches_a_device_can_be_pasted() {
+        let ssh = Ssh {
+            host: "pi5".into(),
+            user: Some("pi".into()),
+            port: Some(2222),
+            identity_file: Some("/keys/of the lab".into()),
+            proxy_jump: Some("gate,inner".into()),
+            config: Some("/lab/ssh_config".into()),
+            ..Ssh::default()
+        };
+        assert_eq!(destination(&ssh), "-F /lab/ssh_config -i '/keys/of the lab' -p 2222 -J gate,inner pi@pi5");
+        assert_eq!(destination(&Ssh { host: "pi5".into(), ..Ssh::default() }), "pi5");
+    }
 }

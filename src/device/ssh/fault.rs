@@ -1,5 +1,7 @@
 //! What `ssh` says when it can't connect, as one sentence and what to do about it. Pure: its words in, ours out.
 
+use crate::shell;
+
 /// Why a device can't be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreachable {
@@ -23,7 +25,8 @@ pub fn unreachable(said: &str, destination: &str) -> Unreachable {
         return lasting(
             format!("its host key is another one than in {place}"),
             format!(
-                "was it set up anew? then remove that line (sed -i {line}d {file}) and call `ssh {destination}` once; else somebody else answers"
+                "was it set up anew? then `sed -i {line}d {} && ssh {destination}`, and compare the fingerprint it shows; else somebody else answers",
+                shell::word(file)
             ),
         );
     }
