@@ -15,3 +15,5 @@ mod faults;
 mod others;
 #[path = "boards/rig.rs"]
 mod rig;
+#[path = "boards/several.rs"]
+mod several;

@@ -3,6 +3,7 @@
 use crate::boards::Setup;
 use crate::lab::{Ran, eventually};
 use crate::rig::{Rig, end};
+use std::process::Stdio;
 
 /// Wait until the run that is executing is sealed on the board.
 #[track_caller]
@@ -14,7 +15,7 @@ fn sealed(rig: &Rig) {
 fn a_cut_that_the_connection_outlives_costs_nothing() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let mut command = rig.bench.isotherm(&["run", "c.yaml"]);
-    let controller = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let controller = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
     rig.bench.cut();
     rig.open(1);
@@ -49,6 +50,28 @@ fn a_run_outlives_the_servers_end_of_its_connection() {
     rig.open(1);
     end(controller, 0);
     rig.settled([1, 1], 0);
+}
+
+#[test]
+fn a_copy_of_the_agent_that_is_cut_leaves_nothing_that_counts() {
+    let Some(mut rig) = Rig::new(&Setup::default()) else { return };
+    if !rig.bench.slow_down() {
+        return eprintln!("skipped: a slow wire (no tbf in this kernel)");
+    }
+    rig.open(1);
+    let place = rig.bench.lab.path("board/home/.cache/isotherm");
+    let names =
+        || std::fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>();
+    let mut command = rig.bench.isotherm(&["probe", "c.yaml"]);
+    let controller = command.env("ISOTHERM_SSH_ALIVE_S", "1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the copy has begun", || names().first().is_some_and(|name| name.starts_with(".isotherm-agent.new.")).then_some(()));
+    rig.bench.power_cut();
+    let told = end(controller, 4).stderr();
+    assert!(told.contains("the agent on device `board` did not answer: "), "{told}");
+    rig.bench.boot();
+    rig.run().expect(0);
+    rig.settled([1, 1], 0);
+    assert!(matches!(&names()[..], [name] if name.starts_with("isotherm-agent-")), "{:?}", names());
 }
 
 #[test]

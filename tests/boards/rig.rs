@@ -28,11 +28,16 @@ impl Rig {
 
     /// `c.yaml`, its device with these keys of `ssh` as well.
     pub fn campaign(&self, ssh: &str) {
+        self.campaign_of(&format!("board: {{ ssh: {{ host: board, config: ssh_config{ssh} }} }}"), "board");
+    }
+
+    /// `c.yaml` with these devices, for those of this list.
+    pub fn campaign_of(&self, devices: &str, list: &str) {
         let text = format!(
-            "devices: {{ board: {{ ssh: {{ host: board, config: ssh_config{ssh} }} }} }}
+            "devices: {{ {devices} }}
 defaults: {{ retry_contaminated: 0, repetitions: 1, timeout: 60s, warmup: 0, prepare: {{ settle: 0ms }} }}
 matrix:
-  - {{ devices: board, backend: command, params: {{ job: [1, 2] }}, argv: [./workload.sh, \"{{job}}\"] }}
+  - {{ devices: [{list}], backend: command, params: {{ job: [1, 2] }}, argv: [./workload.sh, \"{{job}}\"] }}
 "
         );
         self.bench.lab.write("c.yaml", text);

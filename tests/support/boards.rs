@@ -172,6 +172,13 @@ impl Bench {
         done(&mut self.ip(&["link", "set", WIRE, "up"]));
     }
 
+    /// Let a megabyte take a second to the board, until it is switched off. False where that can't be had.
+    pub fn slow_down(&self) -> bool {
+        let mut tc = Command::new("nsenter");
+        tc.arg(format!("--net={}", self.network_file().display())).args(["tc", "qdisc", "add", "dev", WIRE, "root", "tbf"]);
+        tc.args(["rate", "8mbit", "burst", "32kbit", "latency", "400ms"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+
     /// `isotherm ARGS` on the controller, not started yet.
     pub fn isotherm(&self, args: &[&str]) -> Command {
         self.lab.isotherm_inside(&["/usr/bin/nsenter", &format!("--net={}", self.network_file().display())], args)
