@@ -44,6 +44,13 @@ pub fn utc_millis() -> String {
     humantime::format_rfc3339_millis(now()).to_string()
 }
 
+/// RFC 3339 in UTC of a time that somebody else's clock gave, seconds since 1970.
+#[must_use]
+pub fn utc_of(seconds: u64) -> String {
+    // No later than what can be written.
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(253_402_300_799))).to_string()
+}
+
 /// An id for a new run (UUIDv7): later ones sort after earlier ones as long as the clock isn't set back, on which nothing relies.
 #[must_use]
 pub fn new_run_id() -> String {

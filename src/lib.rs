@@ -19,6 +19,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod shell;
+pub mod size;
 pub mod stats;
 pub mod store;
 

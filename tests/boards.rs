@@ -11,6 +11,8 @@ mod lab;
 mod contact;
 #[path = "boards/faults.rs"]
 mod faults;
+#[path = "boards/models.rs"]
+mod models;
 #[path = "boards/others.rs"]
 mod others;
 #[path = "boards/rig.rs"]

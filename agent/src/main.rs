@@ -15,6 +15,7 @@ mod keep;
 mod load;
 #[cfg(test)]
 mod matrix;
+mod models;
 mod prepare;
 mod probe;
 mod processes;

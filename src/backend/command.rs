@@ -13,8 +13,8 @@ use isotherm_wire::task::{ProcessTask, Task};
 use regex::Regex;
 use serde_json::{Value, json};
 
-pub(super) fn task(work: &CommandWork, settings: &Settings) -> Task {
-    Task::Process(ProcessTask { argv: work.argv.clone(), warmup: settings.warmup, collect: work.collected() })
+pub(super) fn task(work: &CommandWork, argv: Vec<String>, settings: &Settings) -> Task {
+    Task::Process(ProcessTask { argv, warmup: settings.warmup, collect: work.collected() })
 }
 
 pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, raw: &RawOutput, exit_code: i32) -> Reading {

@@ -70,7 +70,7 @@ pub struct Reading {
 pub fn task(point: &Point, kind: Kind, model_path: Option<&str>, period: Duration) -> Task {
     match &point.work {
         Work::Builtin { threads } => builtin::task(*threads, &point.settings, kind, model_path.unwrap_or_default(), period),
-        Work::Command(work) => command::task(work, &point.settings),
+        Work::Command(work) => command::task(work, point.texts(model_path).argv, &point.settings),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }

@@ -129,7 +129,7 @@ fn tell(device: &Device, given_back: &GivenBack) {
 }
 
 /// The one that is named, or the only one there is.
-fn one_device(devices: Vec<Device>, named: Option<&str>) -> Result<Device, u8> {
+pub fn one_device(devices: Vec<Device>, named: Option<&str>) -> Result<Device, u8> {
     let known: Vec<String> = devices.iter().map(|device| device.id.clone()).collect();
     let mut found: Vec<Device> = devices.into_iter().filter(|device| named.is_none_or(|id| device.id == id)).collect();
     match (found.len(), named) {

@@ -89,7 +89,7 @@ fn of_device(args: &DoctorArgs, campaign: &Campaign, device: &Device, possible: 
             return Section { device: Some(device.id.clone()), about: String::new(), reached: false, findings: vec![finding] };
         }
     };
-    let Some(readiness) = &probed.readiness else {
+    let Some(mut readiness) = probed.readiness.clone() else {
         let finding = Finding::new(Check::Reach, Outcome::Problem, "its agent answered without what it was asked for");
         return Section { device: Some(device.id.clone()), about: String::new(), reached: false, findings: vec![finding] };
     };
@@ -114,6 +114,8 @@ fn of_device(args: &DoctorArgs, campaign: &Campaign, device: &Device, possible: 
         (runs, Some(about)) => format!("{machine}; {} to make, about {}", count(runs, "run"), duration(about)),
         (runs, None) => format!("{machine}; {} to make", count(runs, "run")),
     };
+    readiness.files.extend(runs::look_here(campaign, &points));
+    let readiness = &readiness;
     findings.extend(doctor::judge(&doctor::Device { id: &device.id, file: &args.file, probed: &probed, readiness, points: &points, horizon }));
     Section { device: Some(device.id.clone()), about, reached: true, findings }
 }

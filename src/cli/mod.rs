@@ -12,6 +12,7 @@ mod collect;
 mod doctor;
 mod export;
 mod init;
+mod models;
 mod night_view;
 mod plan;
 mod probe;
@@ -162,6 +163,16 @@ Examples:
   isotherm restore
   isotherm restore configs/pi-overnight.yaml --device pi5")]
     Restore(RestoreArgs),
+    /// List the models that campaigns have copied to a device, and remove those that are named
+    #[command(after_help = "\
+`push: true` of a model copies it to the devices that need it, where it stays: nothing is removed but here, when you say so. A model \
+that a campaign needs again is copied again.
+
+Examples:
+  isotherm models
+  isotherm models configs/pi-overnight.yaml --device pi5 --json
+  isotherm models configs/pi-overnight.yaml --device pi5 --evict 3f9a0c21")]
+    Models(ModelsArgs),
     /// Find out what this machine, or a campaign's devices, can measure, and why they can't measure the rest
     #[command(after_help = "\
 Examples:
@@ -419,6 +430,24 @@ struct RestoreArgs {
 }
 
 #[derive(Args)]
+struct ModelsArgs {
+    /// A campaign that has the device; this machine without one
+    file: Option<PathBuf>,
+    /// Which of its devices
+    #[arg(long, value_name = "ID", requires = "file")]
+    device: Option<String>,
+    /// Remove this model, named by its sha256 or the beginning of it; repeatable
+    #[arg(long, value_name = "SHA256")]
+    evict: Vec<String>,
+    /// Remove all of them
+    #[arg(long, conflicts_with = "evict")]
+    evict_all: bool,
+    /// JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct DirArgs {
     /// Results directory of one campaign
     dir: PathBuf,
@@ -487,6 +516,7 @@ pub fn main() -> ExitCode {
         Command::Collect(args) => collect::collect(&args),
         Command::Cancel(args) => collect::cancel(&args),
         Command::Restore(args) => collect::restore(&args),
+        Command::Models(args) => models::models(&args),
         Command::Probe(args) => probe::probe(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Init(args) => init::init(&args),

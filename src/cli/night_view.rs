@@ -41,6 +41,11 @@ enum Now {
         what: String,
         since: Option<SystemTime>,
     },
+    /// Gets a copy of a model.
+    Copies {
+        model: String,
+        since: Option<SystemTime>,
+    },
     Away {
         since: Option<SystemTime>,
         why: String,
@@ -133,6 +138,8 @@ impl Device {
                 self.now = Now::Runs { run_id: text("run_id"), what, since: at };
             }
             "finished" => self.finished(event, at),
+            "push_started" => self.now = Now::Copies { model: text("model"), since: at },
+            "pushed" => self.now = Now::There,
             "link_lost" => {
                 let ran = if let Now::Runs { what, .. } = &self.now { Some(what.clone()) } else { None };
                 self.now = Now::Away { since: at, why: text("reason"), again_s: None, ran };
@@ -173,6 +180,7 @@ impl Device {
             Now::Unheard => "waits for its turn".to_owned(),
             Now::There => "between two runs".to_owned(),
             Now::Runs { what, since: began, .. } => format!("{}{}", plain(what), since(began)),
+            Now::Copies { model, since: began } => format!("model {} is copied there{}", plain(model), since(began)),
             Now::Away { since: lost, why, again_s, ran } => {
                 let again = again_s.map_or_else(String::new, |s| format!(", tried again in {}", duration(Duration::from_secs(s))));
                 let ran = ran.as_ref().map_or_else(String::new, |ran| format!("; {} goes on there", plain(ran)));

@@ -5,6 +5,7 @@
 use super::words::{count, duration, metric, plain, program, shell_word};
 use crate::report;
 use crate::run::{Event, Finished, Settled, Summary};
+use crate::size::size;
 use crate::store::record::{Status, Validity};
 use indexmap::IndexMap;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -57,7 +58,19 @@ impl Progress {
                     "  {device}  its energy instruments are read rarely and {hz} times a second in turn, for 8 s: does that change them?"
                 ));
             }
+            Event::PushStarted { device, model, bytes, offset, .. } => {
+                let goes_on = if *offset > 0 { format!(", of which {} are there", size(*offset)) } else { String::new() };
+                self.talk(&format!("  {device}  copying model `{model}`: {}{goes_on}", size(*bytes)));
+                let phase = "copying".into();
+                self.running.insert(push(device), Running { what: format!("{device}: {model}"), phase, started: Instant::now() });
+            }
+            Event::Pushing { device, bytes, offset, .. } => self.enters(&push(device), format!("{} of {}", size(*offset), size(*bytes))),
+            Event::Pushed { device, .. } => {
+                self.running.shift_remove(&push(device));
+                self.draw();
+            }
             Event::DeviceFailed { device, message, hint } => {
+                self.running.shift_remove(&push(device));
                 self.talk(&format!("  {device}  ✗ {}", plain(message)));
                 if let Some(hint) = hint {
                     self.talk(&format!("  hint: {}", plain(hint)));
@@ -259,6 +272,11 @@ impl Progress {
             say!("next: {report}");
         }
     }
+}
+
+/// A copy among what is going on, where runs have their ids.
+fn push(device: &str) -> String {
+    format!("push {device}")
 }
 
 /// `settled 41 s`, `steady 60 s`, `not settled in 180 s`.

@@ -80,6 +80,7 @@ pub fn refused(error: &RunError) -> u8 {
         | RunError::NoAgent(_)
         | RunError::Filter(_)
         | RunError::OtherModel { .. }
+        | RunError::Unpushed { .. }
         | RunError::Store(StoreError::OtherCampaign { .. } | StoreError::PublicCopy { .. } | StoreError::Newer { .. }) => exit::USAGE,
         RunError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
         RunError::Store(_) | RunError::Io { .. } => exit::INTERNAL,

@@ -272,6 +272,10 @@ fn model(entry: &Entry, device_ids: &[&str], out: &mut Diagnostics) -> Option<Mo
         out.error(entry.key.span, format!("model {} without a path", tick(&id)))
             .hint(format!("write `{id}: {{ path: models/{id}.onnx }}`, or `paths` with a path for each device"));
     }
+    let push = fields.get("push").and_then(|slot| Some((slot, slot.boolean(out)?))).filter(|(_, push)| *push);
+    if let Some((slot, _)) = push.filter(|_| path.is_none() && !fields.is_meant("path") && fields.get("path").is_none()) {
+        slot.refuse("`push` without `path`".into(), "`path` is the file here that is copied; devices in `paths` use their own", out);
+    }
     let mut tags = IndexMap::new();
     for entry in fields.get("tags").and_then(|slot| slot.named_entries("tags: { family: qwen2.5 }", out)).unwrap_or_default() {
         tags.extend(Slot::of(entry).text(out).map(|text| (entry.key.text.clone(), text)));
@@ -279,7 +283,7 @@ fn model(entry: &Entry, device_ids: &[&str], out: &mut Diagnostics) -> Option<Mo
     let quantization = fields.get("quantization").and_then(|slot| slot.some_text(out));
     let sha256 = fields.get("sha256").and_then(|slot| digest(slot, out));
     let output_digest = fields.get("output_digest").and_then(|slot| digest(slot, out));
-    Some(Model { id, path, paths, quantization, tags, sha256, output_digest })
+    Some(Model { id, path, paths, quantization, tags, sha256, output_digest, push: push.is_some() })
 }
 
 /// 64 hex digits, kept in lower case.

@@ -91,6 +91,16 @@ pub struct Model {
     pub sha256: Option<String>,
     /// Hex; the digest that the `builtin` backend's output must have, else the record is invalid.
     pub output_digest: Option<String>,
+    /// `path` is that of the controller's file, which devices without an entry in `paths` get a copy of.
+    pub push: bool,
+}
+
+impl Model {
+    /// Does this device get a copy of it?
+    #[must_use]
+    pub fn is_pushed_to(&self, device: &str) -> bool {
+        self.push && !self.paths.contains_key(device)
+    }
 }
 
 /// One entry of `matrix`.

@@ -190,13 +190,14 @@ pub static MODEL: Level = level(
     "a model",
     "",
     &[
-        key("path", Shape::Text, "On every device without an entry in `paths`"),
+        key("path", Shape::Text, "On every device without an entry in `paths`; with `push` of the file here, relative to the campaign file"),
         key("paths", Shape::MapOf(&Shape::Text), "device → path"),
         key("quantization", Shape::Text, "As in `Q4_K_M`, `fp32`"),
         key("tags", Shape::MapOf(&Shape::Text), "Anything to filter and compare by"),
         key("sha256", SHA256, "A file with another content stops the campaign before anything runs"),
         key("output_digest", SHA256, "Of backend `builtin`: another answer makes the record invalid"),
-        key("push", Shape::Bool, "Copy it to the device").later(),
+        key("push", Shape::Bool, "Copy `path` to every device without an entry in `paths`, if a run needs it and it isn't there yet")
+            .default("false"),
     ],
 );
 

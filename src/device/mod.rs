@@ -28,6 +28,7 @@ pub fn boot_id() -> Option<String> {
 }
 
 use crate::config::model::{Device, Transport};
+use crate::size::size;
 use agents::AgentError;
 use isotherm_wire::session::{Failure, Holder};
 use link::{Link, Role};
@@ -68,6 +69,8 @@ pub enum DeviceError {
     LinkLost { device: String, reason: String },
     #[error("device `{device}` {}", refusal(.failure))]
     Refused { device: String, failure: Box<Failure> },
+    #[error("device `{device}` has no room for the models that its runs need: {} are to be copied, and {} have to stay free; {} are free", size(*.needed_bytes), size(*.reserve_bytes), size(*.free_bytes))]
+    NoRoom { device: String, needed_bytes: u64, reserve_bytes: u64, free_bytes: u64 },
     #[error("what device `{device}` sent does not fit what it announced: {reason}")]
     Damaged { device: String, reason: String },
 }
@@ -127,6 +130,7 @@ impl DeviceError {
                 Failure::Quarantined { .. } => Some("end what it waits for, such as a file server that does not answer, or reboot the device; then run again".into()),
                 _ => None,
             },
+            DeviceError::NoRoom { .. } => Some("`isotherm models` lists what is kept there and evicts it; or set `state_dir` of the device to a larger disk".into()),
             DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } => {
                 Some("run again: what was running goes on or is kept on the device, and is collected first".into())
             }
@@ -150,6 +154,7 @@ fn refusal(failure: &Failure) -> String {
         Failure::DigestDiffers { expected, got } => format!("has a result with sha256 {expected}, not {got}"),
         Failure::Quarantined { reason } => format!("is quarantined: {reason}"),
         Failure::StateDirectory { path, reason, .. } => format!("can't keep its state in {path}: {reason}"),
+        Failure::ContentDiffers { expected, got } => format!("got a model with sha256 {got} instead of {expected}"),
         Failure::Other { message } => format!("answered: {message}"),
     }
 }

@@ -5,8 +5,9 @@ use super::link::{End, Link, Log, Role, joined, saying};
 use crate::clock::{self, ClockOffset};
 use crate::config::model::Device;
 use crate::digest::sha256_hex;
-use isotherm_wire::codec::{Frame, read_frame, write_message};
+use isotherm_wire::codec::{Frame, read_frame, write_bytes, write_message};
 use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
+use isotherm_wire::models::{Cached, Have, Wanted};
 use isotherm_wire::probe::Capability;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
 use isotherm_wire::{GREETING_WORD, protocol_version};
@@ -24,6 +25,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Hashing models of many gigabytes takes its time.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+/// A slow card takes its time over the bytes that are to be on it before it takes more.
+const PUT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Answers that wait for somebody to ask for them: a reply and its bytes are two, what is left over from a call that gave up some more.
 /// Who sends on without being asked is not read any further.
 const MOST_WAITING: usize = 8;
@@ -163,9 +166,16 @@ impl Session {
     }
 
     fn call(&mut self, request: Request, timeout: Duration) -> Result<Reply, DeviceError> {
+        self.call_with(request, None, timeout)
+    }
+
+    /// With bytes that follow the request.
+    fn call_with(&mut self, request: Request, bytes: Option<&[u8]>, timeout: Duration) -> Result<Reply, DeviceError> {
         self.next_id += 1;
         let id = self.next_id;
-        write_message(&mut self.stdin, &Call { id, request }).map_err(|e| self.lost(&e.to_string()))?;
+        let said = write_message(&mut self.stdin, &Call { id, request });
+        let said = said.and_then(|()| bytes.map_or(Ok(()), |bytes| write_bytes(&mut self.stdin, bytes)));
+        said.map_err(|e| self.lost(&e.to_string()))?;
         let until = Instant::now() + timeout;
         loop {
             match self.answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -282,6 +292,38 @@ impl Session {
     pub fn forget(&mut self, run_id: &str, sha256: &str) -> Result<(), DeviceError> {
         match self.call(Request::Forget { run_id: run_id.into(), sha256: sha256.into() }, ANSWER_TIMEOUT)? {
             Reply::Forgotten => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// How much of a model is there; one whose last byte has come is looked at as a whole first.
+    pub fn have(&mut self, wanted: &Wanted) -> Result<Have, DeviceError> {
+        match self.call(Request::Have(wanted.clone()), INSPECT_TIMEOUT)? {
+            Reply::Have(have) => Ok(have),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// More of a model, a chunk at most; where its copy ends now.
+    pub fn put(&mut self, sha256: &str, offset: u64, bytes: &[u8]) -> Result<u64, DeviceError> {
+        match self.call_with(Request::Put { sha256: sha256.into(), offset }, Some(bytes), PUT_TIMEOUT)? {
+            Reply::Put { offset } => Ok(offset),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Models that were copied to the device.
+    pub fn models(&mut self) -> Result<Vec<Cached>, DeviceError> {
+        match self.call(Request::Models, ANSWER_TIMEOUT)? {
+            Reply::Models(models) => Ok(models),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Remove one of them; bytes that are free again.
+    pub fn evict(&mut self, sha256: &str) -> Result<u64, DeviceError> {
+        match self.call(Request::Evict { sha256: sha256.into() }, PUT_TIMEOUT)? {
+            Reply::Evicted { bytes } => Ok(bytes),
             other => Err(self.unexpected(&other)),
         }
     }

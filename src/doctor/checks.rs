@@ -30,7 +30,7 @@ isotherm_wire::table! {
         }
         Model {
             name: "model",
-            is: "model files are there and can be read; they are not hashed",
+            is: "model files are there, or here if they are to be copied, and can be read; they are not hashed",
         }
         Input {
             name: "input",
@@ -38,7 +38,7 @@ isotherm_wire::table! {
         }
         Disk {
             name: "disk",
-            is: "space and a usable place for state, agent and results",
+            is: "space and a usable place for state, agent and results, and room for models that are to be copied",
         }
         Memory {
             name: "memory",

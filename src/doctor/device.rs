@@ -4,6 +4,7 @@ use super::{Check, Finding, Outcome, RUN_BYTES, size, space};
 use crate::plan::Point;
 use crate::plan::files::{self, Part};
 use crate::probe::throttle_words;
+use crate::run::RESERVE_BYTES;
 use crate::run::manifest::MOST_OF_MEMORY;
 use crate::shell;
 use indexmap::{IndexMap, IndexSet};
@@ -76,6 +77,7 @@ pub fn judge(device: &Device<'_>) -> Vec<Finding> {
     findings.extend(borrowed(device));
     findings.extend(programs_models_inputs(device));
     findings.extend(disk(readiness));
+    findings.extend(copies(device));
     findings.push(memory(device));
     findings.extend(cpus(device));
     findings.extend(prepare(readiness));
@@ -136,7 +138,8 @@ fn programs_models_inputs(device: &Device<'_>) -> Vec<Finding> {
             Part::Program => (Check::Program, format!("`{}`", file.query.path), "install it there, or correct `argv[0]`"),
             Part::Model => {
                 let id = point.model.as_ref().map(|model| model.declared.id.as_str()).unwrap_or_default();
-                (Check::Model, format!("`{id}`: {path}"), "put the file there, or correct `path` or `paths` of the model")
+                let told = if file.is_pushed { format!("{} here, to be copied", file.query.path) } else { path.clone() };
+                (Check::Model, format!("`{id}`: {told}"), "put the file there, or correct `path` or `paths` of the model")
             }
             Part::Inputs(pattern) => (Check::Input, format!("`{pattern}` below {}", file.query.base), "put the files there, or correct `inputs`"),
             Part::Argument(_) => continue,
@@ -201,6 +204,38 @@ fn disk(readiness: &Readiness) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// Room for the models that are to be copied there. Which of them are there already is told by name and length: nothing is hashed.
+fn copies(device: &Device<'_>) -> Option<Finding> {
+    let Readiness { state, models, files, .. } = device.readiness;
+    let mut pushed: IndexMap<String, u64> = IndexMap::new();
+    for point in device.points.iter().filter(|point| point.pushed().is_some()) {
+        let model = files::of_point(point).into_iter().find(|file| file.part == Part::Model)?;
+        if let Some(FileLook::Found { bytes, .. }) = files.get(&model.query.key) {
+            pushed.insert(model.query.path, *bytes);
+        }
+    }
+    let is_there = |path: &str, bytes: u64| {
+        let name = Path::new(path).file_name().map(|name| name.to_string_lossy());
+        models.iter().any(|model| model.name.as_deref() == name.as_deref() && model.bytes == bytes)
+    };
+    let (n, needed) = pushed.iter().filter(|(path, bytes)| !is_there(path, **bytes)).fold((0, 0), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
+    let free = state.free_bytes?;
+    if n == 0 {
+        return None;
+    }
+    let what = format!("{} to be copied to {}, {} in all; {} free", copies_of(n), state.path, size(needed), size(free));
+    if needed.saturating_add(RESERVE_BYTES) <= free {
+        return Some(ok(Check::Disk, what));
+    }
+    let list = format!("isotherm models {} --device {}", shell::word(device.file), shell::word(device.id));
+    let remedy = format!("{list}   # what is kept there, and can be evicted; or set `state_dir` of the device to a larger disk");
+    Some(problem(Check::Disk, format!("{what}, and {} have to stay so", size(RESERVE_BYTES))).mended_by(remedy))
+}
+
+fn copies_of(n: u64) -> String {
+    if n == 1 { "1 model has".into() } else { format!("{n} models have") }
 }
 
 fn memory(device: &Device<'_>) -> Finding {

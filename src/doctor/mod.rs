@@ -10,6 +10,7 @@ pub use checks::{Check, CheckEntry};
 pub use device::{Device, Horizon, judge};
 pub use needs::needs;
 
+use crate::size::size;
 use serde::Serialize;
 
 /// Least space for what a run leaves, bytes: 8 MiB are set aside for its result before it starts, and its scratch comes on top.
@@ -78,15 +79,6 @@ pub fn space(what: &str, path: &str, free_bytes: Option<u64>, free_files: Option
             Finding::new(Check::Disk, Outcome::Warning, format!("{free}, a night may need {}", size(NIGHT_BYTES))).mended_by(clean)
         }
         _ => Finding::new(Check::Disk, Outcome::Ok, free),
-    }
-}
-
-/// `3.2 GiB`
-fn size(bytes: u64) -> String {
-    match bytes as f64 / 1024.0 {
-        kib if kib < 1024.0 => format!("{kib:.1} KiB"),
-        kib if kib < 1024.0 * 1024.0 => format!("{:.0} MiB", kib / 1024.0),
-        kib => format!("{:.1} GiB", kib / (1024.0 * 1024.0)),
     }
 }
 

@@ -33,7 +33,8 @@ const DISTURBERS: [&str; 19] = [
 /// Everything that is looked at for these points of a device.
 #[must_use]
 pub fn needs(device: &Device, points: &[&Point]) -> Needs {
-    let queries = points.iter().flat_map(|point| files::of_point(point)).map(|file| file.query);
+    // What is copied there lies here.
+    let queries = points.iter().flat_map(|point| files::of_point(point)).filter(|file| !file.is_pushed).map(|file| file.query);
     // An argument may be a file and need not be.
     let files: BTreeSet<FileQuery> = queries.filter(|query| query.role != FileRole::Argument).collect();
     let mut steps = Vec::new();

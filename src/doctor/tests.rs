@@ -4,6 +4,7 @@
 use super::*;
 use crate::plan::expand;
 use isotherm_wire::inspect::Machine;
+use isotherm_wire::models::Cached;
 use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, Present, Probed};
 use isotherm_wire::readiness::{FileLook, Login, May, Place, Readiness, Scheduled, StepLook, Timer, TripPoint};
 use isotherm_wire::session::Engine;
@@ -25,6 +26,7 @@ fn readiness() -> Readiness {
         files: BTreeMap::new(),
         bin: place("/bin"),
         state: place("/state"),
+        models: Vec::new(),
         quarantine: None,
         borrowed: false,
         mem_available_bytes: Some(8 << 30),
@@ -65,6 +67,34 @@ fn judged(probed: &Probed, mut readiness: Readiness, horizon: Horizon, check: Ch
     readiness.files.extend(asked.files.iter().map(|query| (query.key.clone(), file(&query.path))));
     let device = Device { id: "here", file: Path::new("my night.yaml"), probed, readiness: &readiness, points: &points, horizon };
     judge(&device).into_iter().filter(|finding| finding.check == check).collect()
+}
+
+fn pushing(change: impl FnOnce(&mut Readiness)) -> Vec<Finding> {
+    let text = CAMPAIGN.replace("large: { path: large.onnx }", "large: { path: large.onnx, push: true }");
+    let campaign = crate::config::parse(&text, Path::new("/c/x.yaml")).unwrap();
+    let plan = expand::expand(&campaign, &BTreeMap::new()).unwrap();
+    let points: Vec<_> = plan.points.iter().collect();
+    let asked = needs(&campaign.devices["here"], &points);
+    assert!(!asked.files.iter().any(|query| query.path == "large.onnx"), "it is not asked for where it will be copied to");
+    let key = |point: &&crate::plan::Point| crate::plan::files::of_point(point).swap_remove(0).query.key;
+    let large = points.iter().find(|point| point.pushed().is_some()).map(key).unwrap();
+    let mut readiness = Readiness { files: BTreeMap::from([(large, FileLook::Found { files: 1, bytes: 2 << 30 })]), ..readiness() };
+    change(&mut readiness);
+    let (probed, horizon) = (probed(), Horizon::default());
+    let device = Device { id: "here", file: Path::new("my night.yaml"), probed: &probed, readiness: &readiness, points: &points, horizon };
+    judge(&device).into_iter().filter(|finding| finding.check == Check::Disk && finding.what.contains("to be copied")).collect()
+}
+
+#[test]
+fn models_to_be_copied_have_room_or_say_how_much_they_lack() {
+    let [fits] = &pushing(|_| {})[..] else { panic!() };
+    assert_eq!((fits.outcome, fits.what.as_str()), (Outcome::Ok, "1 model has to be copied to /state, 2.0 GiB in all; 10.0 GiB free"));
+    let [short] = &pushing(|readiness| readiness.state.free_bytes = Some(2 << 30))[..] else { panic!() };
+    assert_eq!(short.outcome, Outcome::Problem);
+    assert!(short.what.ends_with("2.0 GiB free, and 64 MiB have to stay so"), "{}", short.what);
+    assert!(short.remedy.as_ref().unwrap().starts_with("isotherm models 'my night.yaml' --device here "), "{short:?}");
+    let there = Cached { sha256: "a".repeat(64), name: Some("large.onnx".into()), bytes: 2 << 30, last_used_s: 0, campaign: None };
+    assert!(pushing(|readiness| readiness.models.push(there)).is_empty());
 }
 
 fn found(_: &str) -> FileLook {

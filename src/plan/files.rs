@@ -13,6 +13,8 @@ pub type Answers = BTreeMap<String, FileAnswer>;
 pub struct PointFile {
     pub part: Part,
     pub query: FileQuery,
+    /// It is the model, which is copied to the device: whoever copies it has the answer.
+    pub is_pushed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,16 +36,19 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
         let key = format!("{role:?} {path} in {} by {}", point.base, search_path.as_deref().unwrap_or("default"));
         FileQuery { key, path: path.to_owned(), role, base: point.base.to_string(), search_path }
     };
+    let pushed = point.pushed();
     let mut files = Vec::new();
     if let Some(model) = &point.model {
-        files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data) });
+        files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data), is_pushed: pushed.is_some() });
     }
     if let Work::Command(command) = &point.work {
         for (i, element) in command.argv.iter().enumerate() {
             let (part, role) = if i == 0 { (Part::Program, FileRole::Program) } else { (Part::Argument(i), FileRole::Argument) };
-            files.push(PointFile { part, query: query(element, role) });
+            let is_pushed = pushed.is_some_and(|texts| texts.is_model(i));
+            files.push(PointFile { part, query: query(element, role), is_pushed });
         }
-        files.extend(command.inputs.iter().map(|p| PointFile { part: Part::Inputs(p.clone()), query: query(p, FileRole::Glob) }));
+        let inputs = command.inputs.iter();
+        files.extend(inputs.map(|p| PointFile { part: Part::Inputs(p.clone()), query: query(p, FileRole::Glob), is_pushed: false }));
     }
     files
 }
@@ -63,7 +68,7 @@ pub fn model(point: &Point, answers: &Answers) -> Option<Result<FileFact, String
 #[must_use]
 pub fn ran(point: &Point, answers: &Answers) -> Vec<RanFile> {
     let mut files = Vec::new();
-    for PointFile { part, query } in of_point(point) {
+    for PointFile { part, query, .. } in of_point(point) {
         let Some(FileAnswer::Found(facts)) = answers.get(&query.key) else { continue };
         for (i, file) in facts.iter().enumerate() {
             let role = match &part {

@@ -110,9 +110,10 @@ pub fn spec(point: &Point) -> Value {
         }
         Work::Later => put("flags", json!(ids.axes.iter().filter(|(name, _)| name.starts_with("flags.")).collect::<Vec<_>>())),
     }
-    if let Some(PointModel { declared, path: _ }) = model {
-        // The model is its content, a fact. Quantization and tags describe it; its declared sha256 is checked before anything runs.
-        let Model { id: _, path: _, paths: _, quantization: _, tags: _, sha256: _, output_digest } = declared.as_ref();
+    if let Some(PointModel { declared, path: _, pushed: _ }) = model {
+        // The model is its content, a fact, wherever it lies and however it came there. Quantization and tags describe it; its declared
+        // sha256 is checked before anything runs.
+        let Model { id: _, path: _, paths: _, quantization: _, tags: _, sha256: _, output_digest, push: _ } = declared.as_ref();
         if let Some(digest) = output_digest {
             put("output_digest", json!(digest));
         }

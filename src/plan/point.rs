@@ -80,14 +80,56 @@ impl CommandWork {
 #[derive(Debug, Clone)]
 pub struct PointModel {
     pub declared: Arc<Model>,
-    /// As written; relative to the device's `models_dir`, else to the point's base.
+    /// As written; relative to the device's `models_dir`, else to the point's base. Of one that is pushed: here, relative to the campaign.
     pub path: String,
+    /// `Some` = the device gets a copy.
+    pub pushed: Option<Box<Texts>>,
+}
+
+/// Texts of a point that depend on where its model lies.
+#[derive(Debug, Clone)]
+pub struct Texts {
+    /// Empty for a backend without a command line.
+    pub argv: Vec<String>,
+    pub env: IndexMap<String, String>,
+}
+
+/// Stands in the texts of a pushed model for a path that is known once it is there. It can be part of no other text.
+const SOMEWHERE: &str = "\0";
+
+impl Texts {
+    /// Is this element of the command line the model, and nothing else?
+    #[must_use]
+    pub fn is_model(&self, element: usize) -> bool {
+        self.argv.get(element).is_some_and(|text| text == SOMEWHERE)
+    }
 }
 
 impl Point {
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.ids.backend
+    }
+
+    /// Texts that wait for the place of a copied model.
+    #[must_use]
+    pub fn pushed(&self) -> Option<&Texts> {
+        self.model.as_ref()?.pushed.as_deref()
+    }
+
+    /// Command line and variables of a run, with its model at this path of the device.
+    #[must_use]
+    pub fn texts(&self, model_path: Option<&str>) -> Texts {
+        match (self.pushed(), model_path) {
+            (Some(Texts { argv, env }), Some(path)) => {
+                let there = |text: &String| text.replace(SOMEWHERE, path);
+                Texts { argv: argv.iter().map(there).collect(), env: env.iter().map(|(name, value)| (name.clone(), there(value))).collect() }
+            }
+            _ => {
+                let argv = if let Work::Command(command) = &self.work { command.argv.clone() } else { Vec::new() };
+                Texts { argv, env: self.env.clone() }
+            }
+        }
     }
 
     /// `model=qwen t=4`: the swept axes, for people.
@@ -139,45 +181,22 @@ impl<'a> Maker<'a> {
 
     pub(super) fn point(&self, device_id: &str, axes: &Combination<'_>) -> Result<Point, PlanError> {
         let device = &self.campaign.devices[device_id];
-        let model = match axes.get("model") {
+        let mut model = match axes.get("model") {
             Some(AxisValue::Text(id)) => Some(self.model(id, device)?),
             _ => None,
         };
-        let fill = |template: &Template| render(template, device, model.as_ref(), axes);
-        let filled = |text: &str| Template::parse(text).map_or_else(|_| text.to_owned(), |template| fill(&template));
-        let mut env: IndexMap<String, String> = device.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-        let mut flags = Vec::new();
-        let mut kept = IndexMap::with_capacity(axes.len());
-        for (&name, &value) in axes {
-            // A constant variable or option is no part of the sweep; it stands in the environment or in argv.
-            let varies = self.swept.iter().any(|swept| swept == name);
-            if let Some(variable) = name.strip_prefix("env.") {
-                let text = filled(&value.to_string());
-                if varies {
-                    kept.insert(name.to_owned(), AxisValue::Text(text.clone()));
-                }
-                env.insert(variable.to_owned(), text);
-            } else if let Some(flag) = name.strip_prefix("flags.") {
-                let value = match value {
-                    AxisValue::List(texts) => AxisValue::List(texts.iter().map(|text| filled(text)).collect()),
-                    AxisValue::Text(text) => AxisValue::Text(filled(text)),
-                    other => other.clone(),
-                };
-                flags.extend(option(flag, &value));
-                if varies {
-                    kept.insert(name.to_owned(), value);
-                }
-            } else {
-                kept.insert(name.to_owned(), value.clone());
-            }
+        let (Texts { argv, env }, kept) = self.texts(device, model.as_ref(), axes);
+        if let Some(model) = model.as_mut().filter(|model| model.declared.is_pushed_to(device_id)) {
+            let somewhere = PointModel { path: SOMEWHERE.into(), ..model.clone() };
+            model.pushed = Some(Box::new(self.texts(device, Some(&somewhere), axes).0));
         }
         let work = match &self.block.backend {
             Backend::Builtin => {
                 let threads = axes.get("threads").and_then(|t| if let AxisValue::Int(n) = t { u32::try_from(*n).ok() } else { None });
                 Work::Builtin { threads: threads.unwrap_or(1) }
             }
-            Backend::Command(command) => Work::Command(Box::new(CommandWork {
-                argv: command.argv.iter().map(fill).chain(flags).collect(),
+            Backend::Command(_) => Work::Command(Box::new(CommandWork {
+                argv,
                 inputs: Arc::clone(&self.inputs),
                 metrics: Arc::clone(&self.metrics),
                 success: Arc::clone(&self.success),
@@ -205,15 +224,52 @@ impl<'a> Maker<'a> {
         })
     }
 
+    /// With every placeholder replaced; and the axes, likewise.
+    fn texts(&self, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> (Texts, IndexMap<String, AxisValue>) {
+        let fill = |template: &Template| render(template, device, model, axes);
+        let filled = |text: &str| Template::parse(text).map_or_else(|_| text.to_owned(), |template| fill(&template));
+        let mut env: IndexMap<String, String> = device.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+        let mut flags = Vec::new();
+        let mut kept = IndexMap::with_capacity(axes.len());
+        for (&name, &value) in axes {
+            // A constant variable or option is no part of the sweep; it stands in the environment or in argv.
+            let varies = self.swept.iter().any(|swept| swept == name);
+            if let Some(variable) = name.strip_prefix("env.") {
+                let text = filled(&value.to_string());
+                if varies {
+                    kept.insert(name.to_owned(), AxisValue::Text(text.clone()));
+                }
+                env.insert(variable.to_owned(), text);
+            } else if let Some(flag) = name.strip_prefix("flags.") {
+                let value = match value {
+                    AxisValue::List(texts) => AxisValue::List(texts.iter().map(|text| filled(text)).collect()),
+                    AxisValue::Text(text) => AxisValue::Text(filled(text)),
+                    other => other.clone(),
+                };
+                flags.extend(option(flag, &value));
+                if varies {
+                    kept.insert(name.to_owned(), value);
+                }
+            } else {
+                kept.insert(name.to_owned(), value.clone());
+            }
+        }
+        let argv = match &self.block.backend {
+            Backend::Command(command) => command.argv.iter().map(fill).chain(flags).collect(),
+            Backend::Builtin | Backend::Later(_) => Vec::new(),
+        };
+        (Texts { argv, env }, kept)
+    }
+
     fn model(&self, id: &str, device: &Device) -> Result<PointModel, PlanError> {
         let declared = Arc::clone(&self.models[id]);
         let path = declared.paths.get(&device.id).or(declared.path.as_ref()).cloned();
         let path = path.ok_or_else(|| PlanError::NoModelPath { model: declared.id.clone(), device: device.id.clone() })?;
         let path = match &device.models_dir {
-            Some(dir) if !path.starts_with(['/', '~']) => format!("{}/{path}", dir.trim_end_matches('/')),
+            Some(dir) if !path.starts_with(['/', '~']) && !declared.is_pushed_to(&device.id) => format!("{}/{path}", dir.trim_end_matches('/')),
             _ => path,
         };
-        Ok(PointModel { declared, path })
+        Ok(PointModel { declared, path, pushed: None })
     }
 }
 

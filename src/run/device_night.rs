@@ -7,7 +7,7 @@ use super::manifest::{self, Manifest};
 use super::night::Night;
 use super::reparse::{self, ReadAnew, Reparsed, Target};
 use super::watch::Ended;
-use super::{RunError, Stop, assemble};
+use super::{RunError, Stop, assemble, push};
 use crate::backend;
 use crate::clock;
 use crate::device::{DeviceError, Session, boot_id};
@@ -132,7 +132,11 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             reasons,
         });
         missing.into_iter().chain(self.shortfalls()).for_each(|message| self.line.emit(Event::Warning { message }));
-        Ok(if self.line.night.options.dry_run { Vec::new() } else { todo })
+        if self.line.night.options.dry_run {
+            return Ok(Vec::new());
+        }
+        self.push(&todo)?;
+        Ok(todo)
     }
 
     fn run_all(&mut self, todo: Vec<PlannedJob>) -> Result<(), Stop> {
@@ -200,7 +204,11 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         for job in todo {
             let point = &plan.points[job.slot.point];
             if let (Some(model), Some(Err(why))) = (&point.model, files::model(point, &report.files)) {
-                let path = Path::new(&*point.base).join(&*model.path).display().to_string();
+                let path = match model.pushed {
+                    Some(_) => push::source(&self.line.night.campaign.dir, &model.path),
+                    None => Path::new(&*point.base).join(&*model.path),
+                };
+                let path = path.display().to_string();
                 missing.entry((&model.declared.id, path)).or_insert((why, 0)).1 += 1;
             }
         }
@@ -267,7 +275,8 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         let points = self.line.night.possible_points(id);
         let mut queries: BTreeMap<String, FileQuery> = BTreeMap::new();
         let mut warnings = Vec::new();
-        for query in points.iter().flat_map(files::of_point).map(|f| f.query) {
+        let pushed = self.contents(&points)?;
+        for query in points.iter().flat_map(files::of_point).filter(|f| !f.is_pushed).map(|f| f.query) {
             queries.insert(query.key.clone(), query);
         }
         let libraries = diff::libraries(&self.line.night.state().scan);
@@ -307,7 +316,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             taken_at: clock::utc_seconds(),
             machine: inspected.machine,
             engine,
-            files: inspected.files,
+            files: inspected.files.into_iter().chain(pushed).collect(),
             instruments: Some(instruments),
             clock: self.session.clock()?,
         };
@@ -565,7 +574,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
     fn learn_libraries(&mut self, ran: Vec<RanFile>, base: &str) {
         let libraries = ran.into_iter().filter(|file| file.role == RanRole::Library);
         let answers = libraries.map(|library| (files::library(&library.file.path, base).key, FileAnswer::Found(vec![library.file])));
-        self.line.night.learn_libraries(&self.line.device.id, answers);
+        self.line.night.learn_files(&self.line.device.id, answers);
     }
 
     /// Fetch a sealed result, make its record, write it, and only then let the device forget it.

@@ -34,6 +34,28 @@ pub enum Event {
         device: String,
         hz: f64,
     },
+    /// A model is copied there; its first `offset` bytes are there already.
+    PushStarted {
+        device: String,
+        model: String,
+        sha256: String,
+        bytes: u64,
+        offset: u64,
+    },
+    /// How far that has come. Once a second, and not in the journal.
+    Pushing {
+        device: String,
+        model: String,
+        bytes: u64,
+        offset: u64,
+    },
+    /// The model is there, and has been looked at as a whole; so many bytes went there for it.
+    Pushed {
+        device: String,
+        model: String,
+        sha256: String,
+        copied_bytes: u64,
+    },
     /// Nothing can run there: why and what to do.
     DeviceFailed {
         device: String,

@@ -149,7 +149,8 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceR
 /// What the agent is to execute. `force`: whatever memory there is.
 #[must_use]
 pub fn spec(point: &Point, manifest: &Manifest, report: &DeviceReport, secrets: &IndexMap<String, Secret>, force: bool) -> RunSpec {
-    // The engine gets the model's path as found; a command gets its argv as written and starts in the base directory.
+    // The engine gets the model's path as found, and so does a command if the model was copied; else it gets its argv as written and starts
+    // in the base directory.
     let as_written = point.model.as_ref().map(|m| if m.path.starts_with(['/', '~']) { m.path.clone() } else { format!("{}/{}", point.base, m.path) });
     let model_path = manifest.model.as_ref().filter(|m| m.sha256.is_some()).map(|m| m.path.clone()).or(as_written);
     let model = files::model(point, &report.files).and_then(Result::ok);
@@ -173,7 +174,7 @@ pub fn spec(point: &Point, manifest: &Manifest, report: &DeviceReport, secrets: 
             Kind::Timing if manifest.instruments => Instruments::On,
             Kind::Timing => Instruments::Off,
         },
-        env: point.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>(),
+        env: point.texts(model_path.as_deref()).env.into_iter().collect::<BTreeMap<_, _>>(),
         secrets: secrets.iter().map(|(name, secret)| (name.clone(), secret.expose().to_owned())).collect(),
         needs_bytes: model.as_ref().filter(|_| !force).map(|file| (file.bytes as f64 / MOST_OF_MEMORY).ceil() as u64),
         cpus: point.cpus.clone(),

@@ -16,8 +16,10 @@ mod groups;
 mod line;
 mod load;
 pub mod manifest;
+mod models;
 mod night;
 mod paths;
+mod push;
 mod reparse;
 mod reread;
 mod restore;
@@ -30,7 +32,9 @@ mod workers;
 pub use collect::{CollectError, Collected, Stored, cancel, collect};
 pub use event::{Event, Finished, Settled, Summary};
 pub use filter::{Filter, FilterError};
+pub use models::{Evict, Models, ModelsError, models};
 pub use night::{controller, run, stored_reports};
+pub use push::{RESERVE_BYTES, look_here};
 pub use reparse::{ReadAnew, ReparseError, Reparsed, reparse};
 pub use reread::Change;
 pub use restore::restore;
@@ -52,6 +56,8 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error("model `{model}` on device `{device}` ({path}) has sha256 {found}, the campaign declares {declared}")]
     OtherModel { model: String, device: String, path: String, found: String, declared: String },
+    #[error("model `{model}` was not copied to device `{device}`: {path} {why}")]
+    Unpushed { model: String, device: String, path: String, why: String },
     /// A `local` device in a build without an agent: nothing of the campaign can run.
     #[error(transparent)]
     NoAgent(DeviceError),
@@ -67,6 +73,7 @@ impl RunError {
             RunError::Plan(e) => Some(e.hint()),
             RunError::Store(e) => e.hint(),
             RunError::OtherModel { .. } => Some("put the right file there, or correct `sha256` in the campaign".into()),
+            RunError::Unpushed { .. } => Some("leave the file as it is while a campaign runs, and run again".into()),
             RunError::NoAgent(e) => e.hint(),
             RunError::Filter(_) | RunError::Io { .. } => None,
         }

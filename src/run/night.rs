@@ -4,6 +4,7 @@ use super::crew::Crew;
 use super::event::{Event, Summary};
 use super::filter::Filter;
 use super::manifest::Night as Constants;
+use super::push::Contents;
 use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble, awake};
@@ -106,7 +107,8 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
         failed_now: BTreeMap::new(),
     };
     let crew = Crew::new(options.jobs.unwrap_or(usize::MAX));
-    let night = Night { campaign, results, options, constants, holder, crew, state: Mutex::new(state) };
+    let contents = Contents::default();
+    let night = Night { campaign, results, options, constants, holder, crew, contents, state: Mutex::new(state) };
     night.begin()?;
     let worked = night.all_devices(&tell, &told, &attentive);
     let finished = night.finish();
@@ -152,6 +154,8 @@ pub(super) struct Night<'a> {
     pub(super) constants: Constants,
     pub(super) holder: Holder,
     pub(super) crew: Crew,
+    /// Of files here that devices get copies of.
+    pub(super) contents: Contents,
     state: Mutex<State<'a>>,
 }
 
@@ -193,7 +197,7 @@ impl<'a> Night<'a> {
     /// Journal and observer hear it; what the journal can't take stops the night at the next step.
     pub(super) fn emit(&self, event: Event) {
         let mut state = self.state();
-        if !matches!(event, Event::Phase { .. } | Event::Settling { .. })
+        if !matches!(event, Event::Phase { .. } | Event::Settling { .. } | Event::Pushing { .. })
             && let Err(e) = self.results.still_there().and_then(|()| state.journal.append(&event))
         {
             state.fatal.get_or_insert(e);
@@ -303,10 +307,10 @@ impl<'a> Night<'a> {
         Ok(self.write_plan(&state)?)
     }
 
-    /// Libraries that a run had mapped are files of its points from now on.
-    pub(super) fn learn_libraries(&self, id: &str, libraries: impl Iterator<Item = (String, FileAnswer)>) {
+    /// More files of its points: libraries that a run had mapped, models where they lie now.
+    pub(super) fn learn_files(&self, id: &str, files: impl IntoIterator<Item = (String, FileAnswer)>) {
         if let Some(report) = self.state().reports.get_mut(id) {
-            report.files.extend(libraries);
+            report.files.extend(files);
         }
     }
 

@@ -124,6 +124,10 @@ fn converse(keeper: &Arc<Keeper>, number: u64, mismatch: Option<&Failure>, reade
         let (reply, chunk) = match (request, mismatch) {
             (request, Some(mismatch)) if !request.is_frozen() => (Reply::Failed(mismatch.clone()), None),
             (Request::Collect { run_id, offset }, _) => collect(keeper, &run_id, offset),
+            (Request::Put { sha256, offset }, _) => match read_frame(reader) {
+                Ok(Some(Frame::Bytes(bytes))) => (put(keeper, &sha256, offset, &bytes).unwrap_or_else(Reply::Failed), None),
+                _ => return,
+            },
             (Request::End, _) => match end(keeper, number, id) {
                 Ok(()) => continue,
                 Err(failure) => (Reply::Failed(failure), None),
@@ -213,7 +217,19 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
             }
         }
         Request::Clock => Ok(Reply::Clock { realtime_ns: sys::realtime_ns() }),
-        Request::Collect { .. } | Request::End => Err(Failure::Other { message: "answered elsewhere".into() }),
+        Request::Have(wanted) => {
+            not_beside_a_run(keeper)?;
+            let mut hashes = keeper.hashes.lock().unwrap_or_else(PoisonError::into_inner);
+            let have = keeper.models.have(&wanted, &keeper.holder.campaign, &mut hashes)?;
+            hashes.save();
+            Ok(Reply::Have(have))
+        }
+        Request::Models => keeper.models.list().map(Reply::Models).map_err(other),
+        Request::Evict { sha256 } => {
+            not_beside_a_run(keeper)?;
+            Ok(Reply::Evicted { bytes: keeper.models.evict(&sha256)? })
+        }
+        Request::Collect { .. } | Request::Put { .. } | Request::End => Err(Failure::Other { message: "answered elsewhere".into() }),
     }
 }
 
@@ -319,6 +335,19 @@ fn collect(keeper: &Keeper, run_id: &str, offset: u64) -> (Reply, Option<Vec<u8>
     match keeper.spool.read(&entry, offset.min(total), MAX_CHUNK_BYTES) {
         Ok(chunk) => (Reply::Chunk { offset, bytes: chunk.len() as u64, total }, Some(chunk)),
         Err(e) => (Reply::Failed(Failure::Other { message: e.to_string() }), None),
+    }
+}
+
+fn put(keeper: &Keeper, sha256: &str, offset: u64, bytes: &[u8]) -> Result<Reply, Failure> {
+    not_beside_a_run(keeper)?;
+    Ok(Reply::Put { offset: keeper.models.put(sha256, offset, bytes)? })
+}
+
+/// A disk at work disturbs what is measured.
+fn not_beside_a_run(keeper: &Keeper) -> Result<(), Failure> {
+    match &keeper.state().current {
+        Some(current) => Err(Failure::Busy { run_id: current.run_id.clone() }),
+        None => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::inspect::{
     self,
     files::{self, HashCache},
 };
+use crate::models::Cache;
 use crate::prepare::Preparation;
 use crate::sampler::{Sensors, Sources, Watch};
 use crate::spool::Spool;
@@ -69,6 +70,7 @@ struct Keeper {
     containment: ContainmentCapability,
     holder: Holder,
     hashes: Mutex<HashCache>,
+    models: Cache,
     /// Found when they are asked for first.
     sensors: OnceLock<Arc<Mutex<Sensors>>>,
     /// What waits are judged by: known from the first question of a controller that is about to run something, before it is answered.
@@ -245,6 +247,7 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     let (wakened, wake) = sys::pipe().map_err(|e| other("pipe", &e))?;
     let keeper = Keeper {
         hashes: Mutex::new(HashCache::open(dirs.hash_cache())),
+        models: Cache::below(&dirs.root),
         sensors: OnceLock::new(),
         settling: OnceLock::new(),
         preparation: Mutex::new(preparation),

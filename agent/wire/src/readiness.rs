@@ -1,6 +1,7 @@
 //! Readiness: what could spoil a night on a device before it begins. Asked and answered with a probe; raw facts, judged by the controller.
 
 use crate::inspect::FileQuery;
+use crate::models::Cached;
 use crate::probe::Absent;
 use crate::task::{Prepare, Step};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct Readiness {
     pub bin: Place,
     /// Where results will lie until they are collected; the first standard place where none can be used.
     pub state: Place,
+    /// That were copied there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<Cached>,
     /// What an earlier run has left there that nothing may run beside, in words.
     pub quarantine: Option<String>,
     /// Borrowed settings that nobody has given back.

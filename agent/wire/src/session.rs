@@ -3,6 +3,7 @@
 //! with that id; events come in between, never inside a window.
 
 use crate::inspect::{InspectRequest, Inspected};
+use crate::models::{Cached, Have, Wanted};
 use crate::task::RunSpec;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,19 @@ pub enum Request {
     },
     /// What the device's wall clock says, now.
     Clock,
+    /// How much of this model is kept here? One whose last byte has come is looked at as a whole first, and kept or thrown away.
+    Have(Wanted),
+    /// More of a model: a `B` frame follows at once. Bytes that don't begin where the copy ends change nothing.
+    Put {
+        sha256: String,
+        offset: u64,
+    },
+    /// The models that are kept here.
+    Models,
+    /// Remove a model, or what there is of it.
+    Evict {
+        sha256: String,
+    },
     /// End of the session: restore what was borrowed, give the lease back.
     End,
 }
@@ -53,10 +67,10 @@ impl Request {
     /// greeting, the frames, `hello` and its refusals.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
-        use Request::{Attach, Cancel, Clock, Collect, End, Forget, Hello, Inspect, List, Start};
+        use Request::{Attach, Cancel, Clock, Collect, End, Evict, Forget, Have, Hello, Inspect, List, Models, Put, Start};
         match self {
             List | Attach { .. } | Collect { .. } | Forget { .. } | Cancel { .. } | End => true,
-            Hello(_) | Inspect(_) | Start(_) | Clock => false,
+            Hello(_) | Inspect(_) | Start(_) | Clock | Have(_) | Put { .. } | Models | Evict { .. } => false,
         }
     }
 }
@@ -116,6 +130,16 @@ pub enum Reply {
     /// CLOCK_REALTIME, ns since 1970.
     Clock {
         realtime_ns: u64,
+    },
+    Have(Have),
+    /// The copy of a model ends there now.
+    Put {
+        offset: u64,
+    },
+    Models(Vec<Cached>),
+    /// So many bytes are free again.
+    Evicted {
+        bytes: u64,
     },
     Ended,
     Failed(Failure),
@@ -212,6 +236,11 @@ pub enum Failure {
         path: String,
         reason: String,
         hint: String,
+    },
+    /// A model was copied as a whole, and has another content; the copy is gone.
+    ContentDiffers {
+        expected: String,
+        got: String,
     },
     Other {
         message: String,

@@ -12,19 +12,22 @@ use crate::dirs::{self, StateDir};
 use crate::inspect::files::{self, DEFAULT_PATH};
 use crate::inspect::machine::kib;
 use crate::keep::quarantine::Quarantine;
+use crate::models::Cache;
 use crate::prepare::JOURNAL_FILE;
 use crate::sys;
 use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
+use isotherm_wire::models::Cached;
 use isotherm_wire::probe::Cause;
 use isotherm_wire::readiness::{FileLook, Needs, Place, Readiness};
 use std::path::{Path, PathBuf};
 
 pub fn look(prober: &Prober, around: &Surroundings, runner: &Runner, needs: &Needs) -> Readiness {
-    let State { dir: state, fault, quarantine, borrowed } = state(prober, needs.state_dir.clone());
+    let State { dir: state, fault, models, quarantine, borrowed } = state(prober, needs.state_dir.clone());
     let bin = std::env::current_exe().ok().and_then(|agent| Some(agent.parent()?.to_owned())).unwrap_or_default();
     Readiness {
         files: needs.files.iter().map(|query| (query.key.clone(), file(prober, query))).collect(),
         bin: place(prober, &bin, None),
+        models,
         quarantine,
         borrowed,
         state: place(prober, &state, fault),
@@ -43,6 +46,7 @@ struct State {
     dir: PathBuf,
     /// Why it can't be used, or doesn't answer.
     fault: Option<String>,
+    models: Vec<Cached>,
     quarantine: Option<String>,
     borrowed: bool,
 }
@@ -51,9 +55,10 @@ fn state(prober: &Prober, configured: Option<String>) -> State {
     let first = dirs::candidates(configured.as_deref()).swap_remove(0);
     let looked = prober.within(move || {
         let (StateDir { root, path }, fault) = dirs::look(configured.as_deref());
-        Ok(State { dir: root, fault, quarantine: Quarantine::open(&path).look(), borrowed: path.join(JOURNAL_FILE).exists() })
+        let models = Cache::below(&root).list().unwrap_or_default();
+        Ok(State { dir: root, fault, models, quarantine: Quarantine::open(&path).look(), borrowed: path.join(JOURNAL_FILE).exists() })
     });
-    looked.unwrap_or_else(|why| State { dir: first, fault: Some(why.reason), quarantine: None, borrowed: false })
+    looked.unwrap_or_else(|why| State { dir: first, fault: Some(why.reason), models: Vec::new(), quarantine: None, borrowed: false })
 }
 
 /// A file on a dead network file system can't be told from one that is missing, and holds whoever asks: both are unknown.

@@ -1,0 +1,373 @@
+//! Models that controllers have copied here, by content: `<root>/models/<sha256>/<name>`, and `<sha256>.part` of one that isn't whole.
+//!
+//! Takes chunks, gives whole files; must not know campaigns. A name says what a file must contain, not that it does: whoever asks for one
+//! has it looked at. Machines may share the directory, as they may share a home: what one writes is what another would.
+
+use crate::inspect::files::{self, HashCache};
+use crate::{dirs, sys};
+use isotherm_wire::inspect::FileFact;
+use isotherm_wire::models::{Cached, Have, Wanted};
+use isotherm_wire::session::Failure;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const PART: &str = ".part";
+/// Beside a model: who asked for it last, and by its time when. No model's name begins with a dot.
+const USED: &str = ".used";
+/// A copy is on the disk this often, bytes: a loss of power costs no more, and its end doesn't wait for all of it.
+const SYNC_BYTES: u64 = 32 << 20;
+
+pub struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    /// Below the root of a state directory. Nothing is made until something is copied.
+    pub fn below(root: &Path) -> Cache {
+        Cache { dir: root.join("models") }
+    }
+
+    /// How much of a model is there. One that is complete is looked at, and thrown away if it isn't what it should be; `hashes` spares
+    /// reading what was read before.
+    ///
+    /// # Errors
+    /// `ContentDiffers` once for a copy that is; `StateDirectory` where nothing can be kept.
+    pub fn have(&self, wanted: &Wanted, campaign: &str, hashes: &mut HashCache) -> Result<Have, Failure> {
+        check(wanted)?;
+        self.make_ours(&self.dir)?;
+        let own = self.dir.join(&wanted.sha256);
+        if fs::symlink_metadata(&own).is_ok() {
+            self.make_ours(&own)?;
+            if let Some(fact) = whole(&own, wanted, hashes) {
+                note(&own, campaign);
+                return Ok(Have::Whole(fact));
+            }
+            fs::remove_dir_all(&own).map_err(|e| self.unusable(&e))?;
+        }
+        let part = self.part(&wanted.sha256)?;
+        let mut offset = part.metadata().map_err(|e| self.unusable(&e))?.len();
+        if offset > wanted.bytes {
+            // Of something else; no copy becomes right by going on.
+            part.set_len(0).map_err(|e| self.unusable(&e))?;
+            offset = 0;
+        }
+        if offset != wanted.bytes {
+            let (free_bytes, _) = sys::free_space(&self.dir).map_err(|e| self.unusable(&e))?;
+            return Ok(Have::Part { offset, free_bytes });
+        }
+        let got = part.sync_all().and_then(|()| files::hash(&part)).map_err(|e| self.unusable(&e))?;
+        if got != wanted.sha256 {
+            fs::remove_file(self.part_path(&wanted.sha256)).map_err(|e| self.unusable(&e))?;
+            return Err(Failure::ContentDiffers { expected: wanted.sha256.clone(), got });
+        }
+        self.make_ours(&own)?;
+        let path = own.join(&wanted.name);
+        let fact = fs::rename(self.part_path(&wanted.sha256), &path)
+            .and_then(|()| File::open(&own)?.sync_all())
+            .and_then(|()| File::open(&self.dir)?.sync_all())
+            .and_then(|()| fact(&path, &part.metadata()?, got));
+        note(&own, campaign);
+        Ok(Have::Whole(fact.map_err(|e| self.unusable(&e))?))
+    }
+
+    /// Add bytes that begin at `offset` to the copy of a model; how long it is now. Where it ends elsewhere, nothing is written.
+    pub fn put(&self, sha256: &str, offset: u64, bytes: &[u8]) -> Result<u64, Failure> {
+        check_sha256(sha256)?;
+        self.make_ours(&self.dir)?;
+        let part = self.part(sha256)?;
+        let add = || {
+            // Another machine's keeper may be at the same copy.
+            part.lock()?;
+            let end = part.metadata()?.len();
+            if end != offset {
+                return Ok(end);
+            }
+            part.write_all_at(bytes, offset)?;
+            let end = offset + bytes.len() as u64;
+            if end / SYNC_BYTES != offset / SYNC_BYTES {
+                part.sync_data()?;
+            }
+            Ok(end)
+        };
+        add().map_err(|e: io::Error| self.unusable(&e))
+    }
+
+    /// Everything that is kept, by content.
+    pub fn list(&self) -> io::Result<Vec<Cached>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut cached: Vec<Cached> = entries.flatten().filter_map(|entry| cached(&entry.path())).collect();
+        cached.sort_by(|a, b| (&a.sha256, &a.name).cmp(&(&b.sha256, &b.name)));
+        Ok(cached)
+    }
+
+    /// Remove a model, and what was copied of it; how many bytes that were.
+    pub fn evict(&self, sha256: &str) -> Result<u64, Failure> {
+        check_sha256(sha256)?;
+        let (own, part) = (self.dir.join(sha256), self.part_path(sha256));
+        let bytes = [&own, &part].iter().filter_map(|path| Some(cached(path)?.bytes)).sum();
+        // A link that somebody has put there goes, what it points to stays.
+        let gone = |removed: io::Result<()>| removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
+        let remove = if fs::symlink_metadata(&own).is_ok_and(|meta| meta.is_dir()) { fs::remove_dir_all(&own) } else { fs::remove_file(&own) };
+        gone(remove).and_then(|()| gone(fs::remove_file(part))).map_err(|e| self.unusable(&e))?;
+        Ok(bytes)
+    }
+
+    fn part_path(&self, sha256: &str) -> PathBuf {
+        self.dir.join(format!("{sha256}{PART}"))
+    }
+
+    /// The copy of a model as far as it has come, made where there is none.
+    fn part(&self, sha256: &str) -> Result<File, Failure> {
+        let open = || {
+            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            let file =
+                File::options().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(self.part_path(sha256))?;
+            if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+        };
+        open().map_err(|e| self.unusable(&e))
+    }
+
+    fn make_ours(&self, dir: &Path) -> Result<(), Failure> {
+        dirs::private_dir(dir).map_err(|reason| unusable(dir, reason))
+    }
+
+    fn unusable(&self, error: &io::Error) -> Failure {
+        unusable(&self.dir, error.to_string())
+    }
+}
+
+fn unusable(dir: &Path, reason: String) -> Failure {
+    let hint = "make room there (`isotherm models` lists what is kept and evicts it), or set `state_dir` of the device".into();
+    Failure::StateDirectory { path: dir.display().to_string(), reason, hint }
+}
+
+/// The model, under the name that is wanted, if it has the content that is wanted.
+fn whole(own: &Path, wanted: &Wanted, hashes: &mut HashCache) -> Option<FileFact> {
+    let there = model_in(own)?;
+    let path = own.join(&wanted.name);
+    if there != path {
+        // Two models of one content: a second name for it.
+        fs::hard_link(&there, &path).ok()?;
+    }
+    hashes.fact(&path).ok().filter(|fact| fact.sha256 == wanted.sha256)
+}
+
+/// Losing it costs nothing but knowing.
+fn note(own: &Path, campaign: &str) {
+    let used = own.join(USED);
+    let _ = fs::remove_file(&used);
+    let _ = File::create_new(used).and_then(|mut file| file.write_all(campaign.as_bytes()));
+}
+
+/// The first model in a directory of its own, by name.
+fn model_in(own: &Path) -> Option<PathBuf> {
+    let is_model = |path: &PathBuf| {
+        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
+    };
+    fs::read_dir(own).ok()?.flatten().map(|entry| entry.path()).filter(is_model).min()
+}
+
+fn fact(path: &Path, meta: &fs::Metadata, sha256: String) -> io::Result<FileFact> {
+    let files::Stat { bytes, mtime_ns, inode, .. } = files::Stat::of(meta);
+    Ok(FileFact { path: fs::canonicalize(path)?.display().to_string(), bytes, mtime_ns, inode, sha256 })
+}
+
+/// What lies at a path of the cache; `None` for what isn't ours.
+fn cached(path: &Path) -> Option<Cached> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    let name = path.file_name()?.to_str()?;
+    let sha256 = name.strip_suffix(PART).filter(|_| meta.is_file()).unwrap_or(name).to_owned();
+    check_sha256(&sha256).ok()?;
+    let model = meta.is_dir().then(|| model_in(path)).flatten();
+    let of_model = model.as_ref().and_then(|model| fs::symlink_metadata(model).ok());
+    let bytes = of_model.as_ref().or_else(|| meta.is_file().then_some(&meta)).map_or(0, fs::Metadata::len);
+    let used = path.join(USED);
+    let of_note = fs::symlink_metadata(&used).ok();
+    let last_used = of_note.clone().or(of_model).unwrap_or(meta).mtime();
+    Some(Cached {
+        sha256,
+        name: model.and_then(|model| Some(model.file_name()?.to_string_lossy().into_owned())),
+        bytes,
+        last_used_s: u64::try_from(last_used).unwrap_or(0),
+        campaign: of_note.filter(fs::Metadata::is_file).and_then(|_| fs::read_to_string(used).ok()),
+    })
+}
+
+fn check(wanted: &Wanted) -> Result<(), Failure> {
+    let Wanted { sha256, bytes: _, name } = wanted;
+    let fits = !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && !name.contains(['/', '\0']);
+    if !fits {
+        return Err(Failure::Other { message: format!("{name:?} is no name of a model's file") });
+    }
+    check_sha256(sha256)
+}
+
+/// What becomes part of a path has the form of a hash.
+fn check_sha256(text: &str) -> Result<(), Failure> {
+    let fits = text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if fits { Ok(()) } else { Err(Failure::Other { message: format!("{text:?} is no sha256") }) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::capture::sha256_hex;
+    use std::os::unix::fs::symlink;
+
+    const CONTENT: &[u8] = b"a model of few parameters";
+
+    struct Place {
+        dir: tempfile::TempDir,
+        cache: Cache,
+        hashes: HashCache,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            let dir = tempfile::tempdir().unwrap();
+            Place { cache: Cache::below(dir.path()), dir, hashes: HashCache::default() }
+        }
+
+        fn have(&mut self, wanted: &Wanted) -> Result<Have, Failure> {
+            self.cache.have(wanted, "night", &mut self.hashes)
+        }
+
+        fn own(&self) -> PathBuf {
+            self.dir.path().join("models").join(sha256_hex(CONTENT))
+        }
+
+        /// Where it lies, once it is there.
+        fn filled(&mut self) -> PathBuf {
+            assert!(matches!(self.have(&wanted()), Ok(Have::Part { offset: 0, .. })));
+            assert_eq!(self.cache.put(&wanted().sha256, 0, CONTENT).unwrap(), CONTENT.len() as u64);
+            match self.have(&wanted()) {
+                Ok(Have::Whole(fact)) => fact.path.into(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn wanted() -> Wanted {
+        Wanted { sha256: sha256_hex(CONTENT), bytes: CONTENT.len() as u64, name: "m.onnx".into() }
+    }
+
+    #[test]
+    fn a_model_is_whole_when_all_its_bytes_have_come_in_order() {
+        let mut place = Place::new();
+        let sha256 = wanted().sha256;
+        assert!(matches!(place.have(&wanted()), Ok(Have::Part { offset: 0, free_bytes: 1.. })));
+        assert_eq!(place.cache.put(&sha256, 0, &CONTENT[..10]).unwrap(), 10);
+        // Said twice, and too early: neither changes anything.
+        assert_eq!(place.cache.put(&sha256, 0, &CONTENT[..10]).unwrap(), 10);
+        assert_eq!(place.cache.put(&sha256, 20, &CONTENT[20..]).unwrap(), 10);
+        // Whoever comes next goes on from there.
+        assert!(matches!(place.have(&wanted()), Ok(Have::Part { offset: 10, .. })));
+        place.cache.put(&sha256, 10, &CONTENT[10..]).unwrap();
+        let Ok(Have::Whole(fact)) = place.have(&wanted()) else { panic!() };
+        assert_eq!((fact.bytes, &fact.sha256), (CONTENT.len() as u64, &sha256));
+        assert_eq!(fs::read(&fact.path).unwrap(), CONTENT);
+        assert_eq!(place.have(&wanted()).unwrap(), Have::Whole(fact));
+        let [Cached { name, bytes, campaign, .. }] = &place.cache.list().unwrap()[..] else { panic!() };
+        assert_eq!((name.as_deref(), *bytes, campaign.as_deref()), (Some("m.onnx"), CONTENT.len() as u64, Some("night")));
+    }
+
+    #[test]
+    fn a_copy_with_another_content_is_thrown_away_and_named() {
+        let mut place = Place::new();
+        place.cache.put(&wanted().sha256, 0, &vec![7; CONTENT.len()]).unwrap();
+        assert!(matches!(place.have(&wanted()), Err(Failure::ContentDiffers { expected, .. }) if expected == wanted().sha256));
+        place.filled();
+        // One that is longer than the model is of no use either.
+        let other = Wanted { sha256: sha256_hex(b"x"), bytes: 1, name: "x".into() };
+        place.cache.put(&other.sha256, 0, b"xyz").unwrap();
+        assert!(matches!(place.have(&other), Ok(Have::Part { offset: 0, .. })));
+    }
+
+    #[test]
+    fn a_model_that_rots_is_copied_again() {
+        let mut place = Place::new();
+        let path = place.filled();
+        fs::write(&path, vec![7; CONTENT.len()]).unwrap();
+        assert_eq!(place.filled(), path);
+        assert_eq!(fs::read(path).unwrap(), CONTENT);
+    }
+
+    #[test]
+    fn two_models_of_one_content_are_one_file() {
+        let mut place = Place::new();
+        let path = place.filled();
+        let Ok(Have::Whole(fact)) = place.have(&Wanted { name: "n.onnx".into(), ..wanted() }) else { panic!() };
+        assert!(fact.path.ends_with("/n.onnx"));
+        assert_eq!(fact.inode, fs::metadata(path).unwrap().ino());
+    }
+
+    #[test]
+    fn an_empty_model_is_a_model() {
+        let wanted = Wanted { sha256: sha256_hex(b""), bytes: 0, name: "empty".into() };
+        assert!(matches!(Place::new().have(&wanted), Ok(Have::Whole(fact)) if fact.bytes == 0));
+    }
+
+    #[test]
+    fn what_is_evicted_is_gone_and_nothing_else() {
+        let mut place = Place::new();
+        place.filled();
+        let other = sha256_hex(b"another");
+        place.cache.put(&other, 0, b"ano").unwrap();
+        assert_eq!(place.cache.evict(&wanted().sha256).unwrap(), CONTENT.len() as u64);
+        let [left] = &place.cache.list().unwrap()[..] else { panic!() };
+        assert_eq!((&left.sha256, &left.name, left.bytes), (&other, &None, 3));
+        assert_eq!(place.cache.evict(&other).unwrap(), 3);
+        assert_eq!(place.cache.evict(&other).unwrap(), 0);
+        assert!(place.cache.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn no_link_is_followed_out_of_the_cache() {
+        let mut place = Place::new();
+        let outside = tempfile::tempdir().unwrap();
+        let victim = outside.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let models = place.dir.path().join("models");
+        dirs::private_dir(&models).unwrap();
+        // As the copy.
+        let part = models.join(format!("{}.part", wanted().sha256));
+        symlink(&victim, &part).unwrap();
+        assert!(matches!(place.have(&wanted()), Err(Failure::StateDirectory { .. })));
+        assert!(place.cache.put(&wanted().sha256, 0, CONTENT).is_err());
+        fs::remove_file(&part).unwrap();
+        // As the model itself: it is copied anew in its place.
+        dirs::private_dir(&place.own()).unwrap();
+        symlink(&victim, place.own().join("m.onnx")).unwrap();
+        place.filled();
+        place.cache.evict(&wanted().sha256).unwrap();
+        // As its directory.
+        symlink(outside.path(), place.own()).unwrap();
+        assert!(matches!(place.have(&wanted()), Err(Failure::StateDirectory { reason, .. }) if reason == "is a symbolic link"));
+        place.cache.evict(&wanted().sha256).unwrap();
+        // As the cache.
+        fs::remove_dir_all(&models).unwrap();
+        symlink(outside.path(), &models).unwrap();
+        assert!(matches!(place.have(&wanted()), Err(Failure::StateDirectory { .. })));
+        assert_eq!(fs::read_to_string(victim).unwrap(), "precious");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_can_not_climb_out_of_the_cache() {
+        let mut place = Place::new();
+        for name in ["", ".", "..", "../x", "a/b", ".used", "a\0b"] {
+            assert!(place.have(&Wanted { name: name.into(), ..wanted() }).is_err(), "{name:?}");
+        }
+        for sha256 in ["", "..", "../../x", &"A".repeat(64), &format!("{}/", "a".repeat(63))] {
+            assert!(place.have(&Wanted { sha256: sha256.into(), ..wanted() }).is_err(), "{sha256:?}");
+            assert!(place.cache.put(sha256, 0, b"x").is_err() && place.cache.evict(sha256).is_err());
+        }
+    }
+}

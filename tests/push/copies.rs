@@ -1,0 +1,120 @@
+//! What is copied, and when.
+
+use crate::lab::{User, eventually, for_each_user};
+use crate::rig::Rig;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_model_is_copied_once_and_runs_use_the_copy() {
+    for_each_user(|user| {
+        let rig = Rig::new(user);
+        rig.run().expect(0);
+        rig.ran_with_the_copy();
+        assert_eq!(rig.copies(), [rig.model.len() as u64]);
+        for place in [rig.cache(), rig.copied().parent().unwrap().to_owned()] {
+            assert_eq!(fs::metadata(place).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        // The second night has nothing to run, the third one has and finds the model there.
+        rig.run().expect(0);
+        rig.lab.run(&["run", "c.yaml", "--fresh"]).expect(0);
+        rig.ran_with_the_copy();
+        assert_eq!(rig.copies().len(), 1);
+    });
+}
+
+#[test]
+fn a_model_that_no_run_needs_is_not_copied() {
+    let rig = Rig::new(User::Caller);
+    rig.lab.run(&["run", "c.yaml", "--dry-run"]).expect(0);
+    assert!(!rig.cache().exists());
+    rig.run().expect(0);
+    fs::remove_dir_all(rig.cache()).unwrap();
+    // Every job has its answer: the identity is the content of the file here, wherever copies lie.
+    rig.run().expect(0);
+    rig.lab.run(&["status", "results/c"]).expect(0);
+    assert_eq!(rig.copies().len(), 1);
+    rig.lab.run(&["run", "c.yaml", "--fresh"]).expect(0);
+    rig.ran_with_the_copy();
+    assert_eq!(rig.copies().len(), 2);
+}
+
+#[test]
+fn whether_a_model_is_copied_is_no_part_of_the_identity() {
+    let rig = Rig::new(User::Caller);
+    rig.campaign("c", "path: models/m.bin");
+    rig.run().expect(0);
+    let own = rig.lab.only_record("c");
+    rig.campaign("c", "path: models/m.bin, push: true");
+    rig.run().expect(0);
+    rig.lab.run(&["run", "c.yaml", "--fresh"]).expect(0);
+    rig.ran_with_the_copy();
+    assert_eq!(rig.lab.only_record("c")["ids"]["point_identity"], own["ids"]["point_identity"]);
+}
+
+#[test]
+fn another_content_is_another_model_and_is_copied_beside_the_first() {
+    let mut rig = Rig::new(User::Caller);
+    rig.run().expect(0);
+    let first = rig.copied();
+    rig.model.extend(b"more");
+    rig.lab.write("models/m.bin", &rig.model);
+    rig.run().expect(0);
+    rig.ran_with_the_copy();
+    assert!(first.exists() && first != rig.copied());
+}
+
+#[test]
+fn a_device_with_a_path_of_its_own_gets_no_copy() {
+    let rig = Rig::new(User::Caller);
+    rig.lab.write("elsewhere/m.bin", &rig.model);
+    rig.campaign("c", "path: models/m.bin, push: true, paths: { here: elsewhere/m.bin }");
+    rig.run().expect(0);
+    assert!(!rig.cache().exists());
+    assert!(rig.lab.only_record("c")["raw"]["stdout"]["head"]["data"].as_str().unwrap().ends_with("elsewhere/m.bin\n"));
+}
+
+#[test]
+fn the_engine_of_builtin_reads_the_copy() {
+    let rig = Rig::new(User::Caller);
+    rig.lab.write("m.onnx", fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/configs/models/tiny-cnn.onnx")).unwrap());
+    let text = "campaign: b\ndevices: { here: { local: {} } }\nmodels: { m: { path: m.onnx, push: true } }\ndefaults: { repetitions: 1, prepare: { settle: 0ms }, rounds: 1, iterations: 1, warmup: 0 }\nmatrix:\n  - { devices: here, backend: builtin, model: m }\n";
+    rig.lab.write("b.yaml", text);
+    rig.lab.run(&["run", "b.yaml"]).expect(0);
+    let record = rig.lab.only_record("b");
+    assert_eq!(record["status"], "ok", "{record}");
+    assert!(record["workload"]["model"]["path"].as_str().unwrap().contains("/models/"), "{}", record["workload"]["model"]);
+}
+
+#[test]
+fn a_copy_that_was_cut_goes_on_where_it_ended_whoever_was_killed() {
+    for_each_user(|user| {
+        let mut rig = Rig::new(user);
+        // So much that somebody is there while it is copied.
+        rig.model = rig.model.repeat(40);
+        rig.lab.write("models/m.bin", &rig.model);
+        let total = rig.model.len() as u64;
+        let copied = |rig: &Rig| fs::metadata(rig.part()).map_or(0, |meta| meta.len());
+        let mut controller = rig.lab.start(&["run", "c.yaml"]);
+        eventually("some of it is copied", || (copied(&rig) > 0).then_some(()));
+        controller.kill().unwrap();
+        controller.wait().unwrap();
+        let before = copied(&rig);
+        assert!(before < total, "killed too late");
+        // The next controller's connection is killed, too: it comes back and goes on.
+        let controller = rig.lab.start(&["run", "c.yaml"]);
+        eventually("it goes on", || (copied(&rig) > before).then_some(()));
+        for pid in rig.lab.pids_of("serve") {
+            // SAFETY: plain integers.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        crate::lab::Ran(controller.wait_with_output().unwrap()).expect(0);
+        rig.ran_with_the_copy();
+        let started = rig.events("push_started");
+        let offset = started[1]["offset"].as_u64().unwrap();
+        assert!(started.len() == 2 && started[0]["offset"] == 0 && offset >= before, "{started:?}");
+        // A chunk whose answer was lost is said twice, and written once.
+        let [sent] = rig.copies()[..] else { panic!() };
+        assert!((total - offset..=total - offset + (512 << 10)).contains(&sent), "{sent} of {total}, from {offset} on");
+    });
+}

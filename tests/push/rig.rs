@@ -1,0 +1,85 @@
+//! A lab with a campaign whose model is copied to its device, which is this machine.
+
+use crate::lab::{Lab, Ran, User};
+use isotherm::digest::sha256_hex;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+/// Says what the model contains that it was given, and where that lies.
+const WORKLOAD: &str = "#!/bin/sh\nsha256sum < \"$1\"\necho \"$1\"\n";
+
+pub struct Rig {
+    pub lab: Lab,
+    pub model: Vec<u8>,
+}
+
+impl Rig {
+    /// With a model of a few chunks.
+    pub fn new(user: User) -> Rig {
+        let model: Vec<u8> = (0..700_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let rig = Rig { lab: Lab::of(user), model };
+        rig.lab.write("workload.sh", WORKLOAD);
+        rig.lab.write("models/m.bin", &rig.model);
+        rig.campaign("c", "path: models/m.bin, push: true");
+        rig
+    }
+
+    pub fn campaign(&self, name: &str, model: &str) {
+        let text = format!(
+            "campaign: {name}
+devices: {{ here: {{ local: {{}} }} }}
+models: {{ m: {{ {model} }} }}
+defaults: {{ repetitions: 1, timeout: 60s, warmup: 0, prepare: {{ settle: 0ms }} }}
+matrix:
+  - {{ devices: here, backend: command, model: m, argv: [./workload.sh, \"{{model.path}}\"] }}
+"
+        );
+        self.lab.write(&format!("{name}.yaml"), text);
+    }
+
+    pub fn run(&self) -> Ran {
+        self.lab.run(&["run", "c.yaml"])
+    }
+
+    pub fn cache(&self) -> PathBuf {
+        self.lab.path("state/isotherm/models")
+    }
+
+    pub fn sha256(&self) -> String {
+        sha256_hex(&self.model)
+    }
+
+    /// The copy.
+    pub fn copied(&self) -> PathBuf {
+        self.cache().join(self.sha256()).join("m.bin")
+    }
+
+    pub fn part(&self) -> PathBuf {
+        self.cache().join(format!("{}.part", self.sha256()))
+    }
+
+    /// Events of this name in the journal, in order.
+    pub fn events(&self, name: &str) -> Vec<Value> {
+        let journal = fs::read_to_string(self.lab.results("c").join("journal.ndjson")).unwrap_or_default();
+        let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["event"] == name).collect()
+    }
+
+    /// How many bytes each copy took.
+    pub fn copies(&self) -> Vec<u64> {
+        self.events("pushed").iter().map(|event| event["copied_bytes"].as_u64().unwrap()).collect()
+    }
+
+    /// The only record is of a run with the copy.
+    #[track_caller]
+    pub fn ran_with_the_copy(&self) {
+        let record = self.lab.only_record("c");
+        assert_eq!(record["status"], "ok", "{record}");
+        assert_eq!(record["workload"]["model"]["sha256"], self.sha256());
+        let said = record["raw"]["stdout"]["head"]["data"].as_str().unwrap();
+        assert_eq!(said, format!("{}  -\n{}\n", self.sha256(), self.copied().display()));
+        assert_eq!(fs::read(self.copied()).unwrap(), self.model);
+        assert!(!self.part().exists());
+    }
+}
