@@ -177,10 +177,12 @@ fn a_file_that_is_there_is_left_alone_unless_forced() {
 }
 
 #[test]
-fn another_machine_is_for_later_and_a_held_one_for_when_it_is_free() {
+fn a_machine_is_a_name_and_a_held_one_is_for_when_it_is_free() {
     let lab = Lab::new();
-    let refused = lab.run(&["init", "pi@board"]).expect(2);
-    assert!(refused.stderr().contains("`pi@board`") && refused.stderr().contains("not in this build yet"), "{}", refused.stderr());
+    for target in ["-oProxyCommand=reboot", "pi@", "a b", "$(reboot)"] {
+        let refused = lab.run(&["init", "--", target]).expect(2);
+        assert!(refused.stderr().contains("is no machine that ssh could reach"), "{}", refused.stderr());
+    }
 
     lab.write("w.sh", "#!/bin/sh\necho >> started\nwhile [ ! -e gate ]; do sleep 0.01; done\n");
     lab.write(

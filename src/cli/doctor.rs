@@ -76,7 +76,8 @@ pub fn doctor(args: &DoctorArgs) -> u8 {
 fn of_device(args: &DoctorArgs, campaign: &Campaign, device: &Device, possible: &Plan, mut stored: BTreeMap<String, DeviceReport>) -> Section {
     let points: Vec<&Point> = possible.points.iter().filter(|point| point.ids.device == device.id).collect();
     let needs = Some(doctor::needs(device, &points));
-    let request = ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models: Vec::new(), needs, polling_hz: None };
+    let request =
+        ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models: Vec::new(), search: None, needs, polling_hz: None };
     let probed = match device::probe(device, &request) {
         Ok(probed) => probed,
         Err(error) => {

@@ -3,10 +3,11 @@
 use super::probe::{hint, this_machine};
 use super::words::{count, duration, plain, program, shell_word};
 use super::{InitArgs, complain, exit, print};
-use crate::init::{self, Finding, Format, ModelFile, Place};
-use crate::{config, device, plan, probe};
+use crate::config::model::{Device, Ssh, Transport};
+use crate::{config, device, init, plan, probe};
 use isotherm_wire::inspect::Machine;
 use isotherm_wire::probe::{Capability, Cause, ModelOutcome, PROBE_VERSION, ProbeRequest, Probed};
+use isotherm_wire::search::{Finding, Format, ModelFile, Place, Search, first_of};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -39,28 +40,24 @@ fn usage(message: String, hint: &str) -> Refusal {
 }
 
 fn write_first(args: &InitArgs) -> Result<String, Refusal> {
-    if let Some(target) = &args.target {
-        let message = format!("a first campaign for another machine (`{target}`) is not in this build yet");
-        return Err(usage(message, &format!("{} init   # on that machine itself, or without it for this one", program())));
-    }
     let file = args.output.display().to_string();
     let dir = output_dir(&args.output)?;
     // Said before anything is searched; whether it is so still, writing it finds out.
     if !args.force && fs::symlink_metadata(&args.output).is_ok() {
         return Err(there_already(&args.output));
     }
-    if let Some((dir, error)) = args.models.iter().find_map(|dir| Some((dir, fs::read_dir(dir).err()?))) {
-        return Err(usage(format!("failed to look into {}: {error}", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
-    }
-
-    let finding = init::find(&places(args), memory_bytes());
-    let probed = ask(&finding)?;
+    let (device, described) = match &args.target {
+        Some(target) => there(target, &file)?,
+        None => (this_machine(), here(dir)),
+    };
+    let mut probed = ask(&device, places(args)?)?;
+    let finding = probed.found.take().unwrap_or_default();
     let chosen = Chosen::of(&finding, &probed);
     let name = name_of(&args.output);
-    let text = chosen.compose(&name, &file, &dir, &probed);
+    let text = chosen.compose(&name, &file, &described, &probed);
     let points = check(&text, &args.output)?;
     write(&args.output, &text, args.force)?;
-    chosen.tell(&finding, &probed);
+    chosen.tell(&described.id, &finding, &probed);
     say!("wrote {}: {}", plain(&file), points);
     say!("next: {0} plan {1} && {0} run {1}", program(), shell_word(&args.output));
     Ok(file)
@@ -76,28 +73,60 @@ fn output_dir(output: &Path) -> Result<PathBuf, Refusal> {
     fs::canonicalize(dir).map_err(|e| usage(format!("failed to write {shown}: {e}"), &format!("mkdir -p {}", shell_word(dir))))
 }
 
-fn places(args: &InitArgs) -> Vec<Place> {
-    let mut places: Vec<Place> = args.models.iter().map(|dir| Place { dir: dir.clone(), depth: DEPTH_NAMED }).collect();
-    places.push(Place { dir: "models".into(), depth: DEPTH_NAMED });
-    if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()) {
-        places.push(Place { dir: home.join("models"), depth: DEPTH_NAMED });
+/// This machine.
+fn here(dir: PathBuf) -> init::Device {
+    let (called, probe) = ("this machine".into(), "isotherm probe".into());
+    init::Device { id: "here".into(), reached: "local: {}".into(), called, probe, dir: Some(dir) }
+}
+
+/// Another one: `[user@]host`, as `ssh` takes it.
+fn there(target: &str, file: &str) -> Result<(Device, init::Device), Refusal> {
+    let (user, host) = target.rsplit_once('@').map_or((None, target), |(user, host)| (Some(user), host));
+    let letters = |text: &str, others: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c));
+    let fits = |text: &str, others: &str| !text.is_empty() && !text.starts_with('-') && letters(text, others);
+    if !fits(host, "_.:%-") || user.is_some_and(|user| !fits(user, "_.@+-")) {
+        return Err(usage(format!("{target} is no machine that ssh could reach"), "isotherm init pi@board   # or a name of ~/.ssh/config"));
     }
-    places.push(Place { dir: ".".into(), depth: DEPTH_HERE });
-    places
+    let id = if config::safe_name(host).is_ok() { host } else { "board" };
+    let ssh = Ssh { host: host.to_owned(), user: user.map(str::to_owned), ..Ssh::default() };
+    let user = user.map_or_else(String::new, |user| format!(", user: \"{user}\""));
+    let described = init::Device {
+        id: id.to_owned(),
+        reached: format!("ssh: {{ host: \"{host}\"{user} }}"),
+        called: target.to_owned(),
+        probe: format!("isotherm probe {}", shell_word(file)),
+        dir: None,
+    };
+    Ok((Device { id: id.to_owned(), transport: Transport::Ssh(ssh), ..this_machine() }, described))
 }
 
-/// `MemTotal`; larger models aren't looked at any further.
-fn memory_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+/// Where models are looked for. Directories of this machine are absolute for its agent, and those that are named have to be there.
+fn places(args: &InitArgs) -> Result<Vec<Place>, Refusal> {
+    let place = |dir: &Path, depth, named| Place { dir: dir.display().to_string(), depth, named };
+    let mut places = Vec::new();
+    if args.target.is_some() {
+        places.extend(args.models.iter().map(|dir| place(dir, DEPTH_NAMED, true)));
+        places.extend([place(Path::new("~/models"), DEPTH_NAMED, false), place(Path::new("~"), DEPTH_HERE, false)]);
+        return Ok(places);
+    }
+    if let Some((dir, error)) = args.models.iter().find_map(|dir| Some((dir, fs::read_dir(dir).err()?))) {
+        return Err(usage(format!("failed to look into {}: {error}", dir.display()), "give --models a directory that holds .onnx or .gguf files"));
+    }
+    let here = std::env::current_dir().map_err(|e| usage(format!("failed to look around here: {e}"), "call it in a directory that is there"))?;
+    places.extend(args.models.iter().map(|dir| place(&here.join(dir), DEPTH_NAMED, true)));
+    places.extend([
+        place(&here.join("models"), DEPTH_NAMED, false),
+        place(Path::new("~/models"), DEPTH_NAMED, false),
+        place(&here, DEPTH_HERE, false),
+    ]);
+    Ok(places)
 }
 
-fn ask(finding: &Finding) -> Result<Probed, Refusal> {
-    let device = this_machine();
-    let models = init::first_of(&finding.models, Format::Onnx, init::MOST_TRIED).0.iter().map(|model| model.path.display().to_string()).collect();
-    let request = ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models, needs: None, polling_hz: None };
-    device::probe(&device, &request).map_err(|error| Refusal { message: error.to_string(), hint: init_hint(&error), code: exit::NO_DEVICE })
+fn ask(device: &Device, places: Vec<Place>) -> Result<Probed, Refusal> {
+    let search = Some(Search { places, most_tried: init::MOST_TRIED });
+    let request =
+        ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models: Vec::new(), search, needs: None, polling_hz: None };
+    device::probe(device, &request).map_err(|error| Refusal { message: error.to_string(), hint: init_hint(&error), code: exit::NO_DEVICE })
 }
 
 fn init_hint(error: &device::DeviceError) -> Option<String> {
@@ -120,7 +149,7 @@ impl Chosen<'_> {
         let all = |format| finding.models.iter().filter(|model| model.format == format).count();
         let (mut onnx, mut failed) = (Vec::new(), Vec::new());
         for tried in &probed.models {
-            let Some(model) = finding.models.iter().find(|model| model.path.as_os_str() == tried.path.as_str()) else { continue };
+            let Some(model) = finding.models.iter().find(|model| model.path == tried.path) else { continue };
             match &tried.outcome {
                 ModelOutcome::Runs { inference_ns, .. } => onnx.push((model, Duration::from_nanos(*inference_ns))),
                 ModelOutcome::Fails(why) => failed.push((model, why.reason.as_str())),
@@ -131,7 +160,7 @@ impl Chosen<'_> {
         // Placeholders are written with braces, variables with `$`.
         let writable = |c: &&Capability| !c.source.contains(['{', '}', '$']) && !c.source.chars().any(char::is_control);
         let llama_bench = present("inference.llama-bench").filter(writable).map(|c| c.source.as_str());
-        let mut gguf = if llama_bench.is_some() { init::first_of(&finding.models, Format::Gguf, init::MOST_GGUF).0 } else { Vec::new() };
+        let mut gguf = if llama_bench.is_some() { first_of(&finding.models, Format::Gguf, init::MOST_GGUF).0 } else { Vec::new() };
         // Of the whole memory only so much may be ours. An ONNX model that doesn't fit has failed its trial.
         if let Some(limit) = probed.machine.limits.memory_bytes {
             gguf.retain(|model| model.bytes <= limit);
@@ -165,12 +194,12 @@ impl Chosen<'_> {
         Chosen { onnx, gguf, llama_bench, failed, remarks }
     }
 
-    fn compose(&self, name: &str, file: &str, dir: &Path, probed: &Probed) -> String {
+    fn compose(&self, name: &str, file: &str, device: &init::Device, probed: &Probed) -> String {
         let machine: &Machine = &probed.machine;
         init::compose(&init::Campaign {
             name,
             file: &shell_word(file),
-            dir,
+            device,
             machine,
             machine_line: &probe::machine_line(machine),
             onnx: self.onnx.clone(),
@@ -180,22 +209,22 @@ impl Chosen<'_> {
         })
     }
 
-    fn tell(&self, finding: &Finding, probed: &Probed) {
-        say!("here: {}", plain(&probe::machine_line(&probed.machine)));
+    fn tell(&self, device: &str, finding: &Finding, probed: &Probed) {
+        say!("{}: {}", plain(device), plain(&probe::machine_line(&probed.machine)));
         for (model, time) in &self.onnx {
-            say!("  found     {} (one inference takes {})", plain(&model.path.display().to_string()), inference(*time));
+            say!("  found     {} (one inference takes {})", plain(&model.path), inference(*time));
         }
         for model in &self.gguf {
-            say!("  found     {} (not tried; {})", plain(&model.path.display().to_string()), plain(self.llama_bench.unwrap_or_default()));
+            say!("  found     {} (not tried; {})", plain(&model.path), plain(self.llama_bench.unwrap_or_default()));
         }
         if self.onnx.is_empty() && self.gguf.is_empty() {
             say!("  found     no model that can run here: the campaign measures a stand-in");
         }
-        let left_out = finding.left_out.iter().map(|(path, why)| (path.as_path(), why.as_str()));
-        let failed = self.failed.iter().map(|(model, why)| (model.path.as_path(), *why));
-        let left_out: Vec<(&Path, &str)> = failed.chain(left_out).collect();
+        let left_out = finding.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
+        let failed = self.failed.iter().map(|(model, why)| (model.path.as_str(), *why));
+        let left_out: Vec<(&str, &str)> = failed.chain(left_out).collect();
         for (path, why) in left_out.iter().take(MOST_LEFT_OUT) {
-            say!("  left out  {}: {}", plain(&path.display().to_string()), plain(why));
+            say!("  left out  {}: {}", plain(path), plain(why));
         }
         if left_out.len() > MOST_LEFT_OUT {
             say!("  left out  {} more", left_out.len() - MOST_LEFT_OUT);

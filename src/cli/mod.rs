@@ -195,11 +195,12 @@ Examples:
 Exit codes: 0 no problem, warnings at most · 1 a problem · 2 usage or config error, also a campaign that this build can only plan \
 · 4 no device could be asked, or each is held by a campaign.")]
     Doctor(DoctorArgs),
-    /// Write a first campaign that runs, from the models and tools found here
+    /// Write a first campaign that runs, from the models and tools found here, or on a machine that ssh reaches
     #[command(after_help = "\
 Examples:
   isotherm init
   isotherm init --models ~/onnx --output nightly.yaml
+  isotherm init pi@board --models /srv/models        looks on the board, over ssh
   isotherm init && isotherm plan campaign.yaml && isotherm run campaign.yaml")]
     Init(InitArgs),
     /// Print a JSON Schema
@@ -372,7 +373,7 @@ struct DoctorArgs {
 
 #[derive(Args)]
 struct InitArgs {
-    /// Another machine than this one: not in this build yet
+    /// Another machine than this one, as ssh takes it
     #[arg(value_name = "USER@HOST")]
     target: Option<String>,
     /// The file to write

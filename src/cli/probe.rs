@@ -52,7 +52,8 @@ pub fn probe(args: &ProbeArgs) -> u8 {
     let mut text = String::new();
     for (device, hz) in &devices {
         let (root, models) = (root.clone(), Vec::new());
-        let request = ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models, needs: None, polling_hz: Some(*hz) };
+        let request =
+            ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models, search: None, needs: None, polling_hz: Some(*hz) };
         match device::probe(device, &request) {
             Ok(probed) => {
                 reached += 1;

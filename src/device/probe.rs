@@ -15,6 +15,8 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// And each model within 20 s and what ending it takes.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(25);
+/// And looking for them: a directory with thousands of files on a slow card.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// And what a campaign needs, within 20 s, what executes tools for it not counted.
 const NEEDS_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,9 @@ const NEEDS_TIMEOUT: Duration = Duration::from_secs(60);
 pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceError> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     let Link { stdin, stdout, stderr, log, mut end } = super::start(device, Role::Probe, &nonce)?;
-    let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(request.models.len()).unwrap_or(u32::MAX);
+    let models = request.models.len() + request.search.as_ref().map_or(0, |search| search.most_tried);
+    let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(models).unwrap_or(u32::MAX);
+    let timeout = timeout + request.search.as_ref().map_or(Duration::ZERO, |_| SEARCH_TIMEOUT);
     let timeout = timeout + request.needs.as_ref().map_or(Duration::ZERO, |_| NEEDS_TIMEOUT);
     let answer = ask(stdin, stdout, request, nonce, timeout);
     if answer.is_err() {
@@ -68,7 +72,8 @@ mod tests {
         let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let Link { stdin, stdout, stderr, log, mut end } = Link::of_child(child).unwrap();
-        let request = ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), needs: None, polling_hz: None };
+        let request =
+            ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), search: None, needs: None, polling_hz: None };
         ask(stdin, stdout, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(last_words(stderr, &log, &mut *end), "no room for it");
     }

@@ -49,6 +49,7 @@ fn probed() -> Probed {
         held_by: None,
         capabilities: Vec::new(),
         models: Vec::new(),
+        found: None,
         readiness: None,
     }
 }

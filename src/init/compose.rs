@@ -1,10 +1,10 @@
 //! The text of a first campaign.
 
-use super::{Format, ModelFile};
 use crate::report::Foreign;
 use isotherm_wire::inspect::Machine;
+use isotherm_wire::search::ModelFile;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Column of the comments behind the keys.
@@ -13,13 +13,27 @@ const COMMENT_COLUMN: usize = 36;
 const BUILTIN_RUN: Duration = Duration::from_secs(4);
 const BUILTIN_ROUNDS: u32 = 8;
 
+/// Where it runs.
+#[derive(Debug)]
+pub struct Device {
+    pub id: String,
+    /// Its transport as it stands in a campaign: `local: {}`.
+    pub reached: String,
+    /// `this machine`
+    pub called: String,
+    /// `isotherm probe`
+    pub probe: String,
+    /// Directory of the campaign, where it is the device's as well: paths below it are relative.
+    pub dir: Option<PathBuf>,
+}
+
 /// What a campaign is made of.
 #[derive(Debug)]
 pub struct Campaign<'a> {
     pub name: &'a str,
-    /// The file as it is named in commands, and its directory.
+    /// The file as it is named in commands.
     pub file: &'a str,
-    pub dir: &'a Path,
+    pub device: &'a Device,
     pub machine: &'a Machine,
     pub machine_line: &'a str,
     /// Models that the builtin engine runs, with the time of one inference.
@@ -35,23 +49,25 @@ pub struct Campaign<'a> {
 pub fn compose(campaign: &Campaign<'_>) -> String {
     let Campaign { name, file, .. } = campaign;
     let mut ids = BTreeSet::new();
-    let onnx: Vec<(String, &ModelFile)> = campaign.onnx.iter().map(|(model, _)| (id(&model.path, &mut ids), *model)).collect();
-    let gguf: Vec<(String, &ModelFile)> = campaign.gguf.iter().map(|model| (id(&model.path, &mut ids), *model)).collect();
+    let onnx: Vec<(String, &ModelFile)> = campaign.onnx.iter().map(|(model, _)| (id(Path::new(&model.path), &mut ids), *model)).collect();
+    let gguf: Vec<(String, &ModelFile)> = campaign.gguf.iter().map(|model| (id(Path::new(&model.path), &mut ids), *model)).collect();
     let mut text = format!(
-        "# A first campaign, written by `isotherm init` for this machine: {}\n#\n\
+        "# A first campaign, written by `isotherm init` for {}: {}\n#\n\
          #   isotherm plan {file}    what it expands to; nothing runs\n\
          #   isotherm run {file}     runs what has no result yet; call it again to go on\n\
          #   isotherm report results/{name}\n#\n\
          # It is yours to change: what changes runs again, and nothing else does. `isotherm reference campaign` lists every key.\n\n",
+        comment(&campaign.device.called),
         comment(campaign.machine_line)
     );
     text += &line(0, &format!("campaign: {}", scalar(name)), "names the results directory");
     text += "\ndevices:\n";
-    text += &line(1, "here: { local: {} }", "this machine; `isotherm probe` says what it can measure");
+    let Device { id: device, reached, called, probe, dir } = campaign.device;
+    text += &line(1, &format!("{}: {{ {reached} }}", scalar(device)), &comment(&format!("{called}; `{probe}` says what it can measure")));
     if !onnx.is_empty() || !gguf.is_empty() {
         text += "\nmodels:\n";
         for (id, model) in onnx.iter().chain(&gguf) {
-            text += &line(1, &format!("{id}: {{ path: {} }}", quoted(&path(model, campaign.dir))), &megabytes(model.bytes));
+            text += &line(1, &format!("{id}: {{ path: {} }}", quoted(&path(model, dir.as_deref()))), &megabytes(model.bytes));
         }
     }
     text += "\ndefaults:\n";
@@ -65,10 +81,10 @@ pub fn compose(campaign: &Campaign<'_>) -> String {
         blocks.push(builtin(campaign, &onnx, &threads));
     }
     if let Some(tool) = campaign.llama_bench.filter(|_| !gguf.is_empty()) {
-        blocks.push(llama(tool, &gguf, &threads));
+        blocks.push(llama(tool, &scalar(device), &gguf, &threads));
     }
     if blocks.is_empty() {
-        blocks.push(stand_in());
+        blocks.push(stand_in(&scalar(device)));
     }
     text += &blocks.join("\n");
     if !campaign.remarks.is_empty() {
@@ -81,13 +97,14 @@ pub fn compose(campaign: &Campaign<'_>) -> String {
 }
 
 fn builtin(campaign: &Campaign<'_>, models: &[(String, &ModelFile)], threads: &[u32]) -> String {
+    let device = scalar(&campaign.device.id);
     let slowest = campaign.onnx.iter().map(|(_, time)| *time).max().unwrap_or_default().max(Duration::from_micros(1));
     let per_round = BUILTIN_RUN.as_secs_f64() / f64::from(BUILTIN_ROUNDS) / slowest.as_secs_f64();
     // As many as fit, within what is neither too few for a median nor more than the default.
     let iterations = (per_round as u32).clamp(2, 60);
     let warmup = ((1.0 / slowest.as_secs_f64()) as u32).clamp(2, 10);
     let mut text = "  # ONNX models in the inference engine inside of isotherm's agent. Each was tried once and runs.\n".to_owned();
-    text += "  - devices: here\n";
+    text += &format!("  - devices: {device}\n");
     text += "    backend: builtin\n";
     text += &line(2, &format!("model: [{}]", names(models)), "a list is swept: a point for each value");
     text += &line(2, &format!("threads: [{}]", numbers(threads)), "");
@@ -99,9 +116,9 @@ fn builtin(campaign: &Campaign<'_>, models: &[(String, &ModelFile)], threads: &[
 }
 
 /// llama-bench warms up by itself. Of each test it prints its samples, the prompt first and then the generation.
-fn llama(tool: &str, models: &[(String, &ModelFile)], threads: &[u32]) -> String {
+fn llama(tool: &str, device: &str, models: &[(String, &ModelFile)], threads: &[u32]) -> String {
     let mut text = "  # GGUF models in llama.cpp. Any program is measured like this: its arguments, and where its numbers stand.\n".to_owned();
-    text += "  - devices: here\n";
+    text += &format!("  - devices: {device}\n");
     text += "    backend: command\n";
     text += &line(2, &format!("model: [{}]", names(models)), "");
     text += &line(2, &format!("threads: [{}]", numbers(threads)), "");
@@ -114,11 +131,11 @@ fn llama(tool: &str, models: &[(String, &ModelFile)], threads: &[u32]) -> String
 }
 
 /// Where there is no model yet: something that every machine has and that takes a measurable time.
-fn stand_in() -> String {
+fn stand_in(device: &str) -> String {
     let mut text =
         "  # No model was found, so this measures something that every machine has: how long it takes to copy zeroes in memory.\n".to_owned();
     text += "  # Put an .onnx file here and call `isotherm init` again, or put your own program in place of `dd`.\n";
-    text += "  - devices: here\n";
+    text += &format!("  - devices: {device}\n");
     text += "    backend: command\n";
     text += &line(2, "params: { mib: [2048, 8192] }", "a list is swept: a point for each value");
     text += &line(2, "argv: [dd, if=/dev/zero, of=/dev/null, bs=1M, \"count={mib}\"]", "");
@@ -179,13 +196,13 @@ fn numbers(list: &[u32]) -> String {
 }
 
 /// Relative to the campaign where it lies below it: the two can be moved together then.
-fn path(model: &ModelFile, dir: &Path) -> String {
-    let below = model.path.strip_prefix(dir).ok().map(|below| below.display().to_string());
+fn path(model: &ModelFile, dir: Option<&Path>) -> String {
+    let below = dir.and_then(|dir| Path::new(&model.path).strip_prefix(dir).ok()).map(|below| below.display().to_string());
     match below {
         // `~` and `-` in front would mean something.
         Some(below) if below.starts_with(|c: char| c.is_ascii_alphanumeric()) => below,
         Some(below) => format!("./{below}"),
-        None => model.path.display().to_string(),
+        None => model.path.clone(),
     }
 }
 
@@ -193,19 +210,13 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Of one format, what a first campaign takes of them, and how many are left.
-#[must_use]
-pub fn first_of(models: &[ModelFile], format: Format, most: usize) -> (Vec<&ModelFile>, usize) {
-    let all: Vec<&ModelFile> = models.iter().filter(|model| model.format == format).collect();
-    let left = all.len().saturating_sub(most);
-    (all.into_iter().take(most).collect(), left)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config;
     use isotherm_wire::inspect::Limits;
+    use isotherm_wire::search::{Format, first_of};
+    use std::sync::LazyLock;
 
     fn machine(cpus: u32) -> Machine {
         Machine { online_cpus: Some(cpus), limits: Limits { affinity_cpus: Some(cpus), ..Limits::default() }, ..Machine::default() }
@@ -213,6 +224,11 @@ mod tests {
 
     fn model(format: Format, path: &str) -> ModelFile {
         ModelFile { format, path: path.into(), bytes: 1_234_567 }
+    }
+
+    fn device() -> Device {
+        let dir = Some("/work place".into());
+        Device { id: "here".into(), reached: "local: {}".into(), called: "this machine".into(), probe: "isotherm probe".into(), dir }
     }
 
     /// The text, which has to be understood without a fault or a warning.
@@ -225,11 +241,12 @@ mod tests {
     }
 
     fn campaign<'a>(machine: &'a Machine, models: &'a [ModelFile]) -> Campaign<'a> {
+        static DEVICE: LazyLock<Device> = LazyLock::new(device);
         let onnx = models.iter().filter(|m| m.format == Format::Onnx).map(|m| (m, Duration::from_millis(2))).collect();
         Campaign {
             name: "c",
             file: "c.yaml",
-            dir: Path::new("/work place"),
+            device: &DEVICE,
             machine,
             machine_line: "a machine\nwith two lines",
             onnx,

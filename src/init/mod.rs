@@ -1,12 +1,10 @@
-//! A first campaign: takes directories and what a probe found, gives the text of a campaign file and an account of what went into it.
+//! A first campaign: takes what a probe found on a device, gives the text of a campaign file and an account of what went into it.
 //!
 //! Must not know how a campaign is understood (it is checked by whoever writes it), nor how a device is reached.
 
 mod compose;
-mod find;
 
-pub use compose::{Campaign, compose, first_of};
-pub use find::{Finding, Format, ModelFile, Place, find};
+pub use compose::{Campaign, Device, compose};
 
 /// Most ONNX models in a first campaign, and most that are tried for it.
 pub const MOST_ONNX: usize = 4;

@@ -81,3 +81,29 @@ fn a_public_copy_does_not_tell_how_a_board_is_reached() {
         assert!(!text.is_empty() && !text.contains("10.79.0.") && !text.contains("user: pi,"), "{name}: {text}");
     }
 }
+
+#[test]
+fn a_first_campaign_of_a_board_has_what_was_found_there_and_runs() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let model = std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/models/tiny-cnn.onnx")).unwrap();
+    rig.bench.lab.write("board/home/models/there.onnx", &model);
+    rig.bench.lab.write("board/home/broken.onnx", "no model at all");
+    // What lies here is another machine's.
+    rig.bench.lab.write("models/mine.onnx", &model);
+    // The client has no other way to be told of the board than the system's configuration.
+    let init = |args: &[&str]| {
+        let script = "mount --bind ssh_config /etc/ssh/ssh_config && exec \"$@\"";
+        let mut command = rig.bench.inside(&["unshare", "--mount", "sh", "-c", script, "sh"], args);
+        command.output().map(crate::lab::Ran).unwrap()
+    };
+    let first = init(&["init", "root@board", "--models", "/srv/nowhere", "--output", "first.yaml"]).expect(0);
+    for part in ["found     /home/models/there.onnx", "broken.onnx: not an ONNX file", "left out  /srv/nowhere: No such file"] {
+        assert!(first.stderr().contains(part), "{part}: {}", first.stderr());
+    }
+    let text = rig.bench.lab.read("first.yaml");
+    assert!(text.contains("board: { ssh: { host: \"board\", user: \"root\" } }") && !text.contains("mine"), "{text}");
+    init(&["run", "first.yaml", "--set", "retry_contaminated=0", "--set", "repetitions=1", "--filter", "threads=1"]).expect(0);
+    let records = rig.bench.lab.records("first");
+    assert_eq!((records.len(), &records[0].1["status"], &records[0].1["device"]["transport"]), (1, &"ok".into(), &"ssh".into()), "{records:?}");
+    rig.bench.nothing_is_left();
+}

@@ -181,7 +181,13 @@ impl Bench {
 
     /// `isotherm ARGS` on the controller, not started yet.
     pub fn isotherm(&self, args: &[&str]) -> Command {
-        self.lab.isotherm_inside(&["/usr/bin/nsenter", &format!("--net={}", self.network_file().display())], args)
+        self.inside(&[], args)
+    }
+
+    /// The same, by another program.
+    pub fn inside(&self, wrapper: &[&str], args: &[&str]) -> Command {
+        let network = format!("--net={}", self.network_file().display());
+        self.lab.isotherm_inside(&[&["/usr/bin/nsenter", &network], wrapper].concat(), args)
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {

@@ -14,6 +14,7 @@ pub mod pmic;
 mod power_source;
 mod readiness;
 mod recorded;
+mod search;
 pub mod temperature;
 mod throttling;
 pub mod trial;
@@ -24,6 +25,7 @@ use execute::Runner;
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use isotherm_wire::probe::{Absent, Capability, Cause, Family, Found, PROBE_VERSION, Polled, Present, ProbeAnswer, ProbeRequest, Probed};
+use isotherm_wire::search::{Format, first_of};
 use isotherm_wire::session::{Engine, Failure};
 use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +84,10 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
     if let Some(hz) = request.polling_hz.filter(|_| prober.is_live() && held_by.is_none()) {
         poll(&mut capabilities, hz);
     }
-    let models = request.models.iter().map(|path| inference::try_model(&prober, &runner, path)).collect();
+    let found = request.search.as_ref().map(|search| search::find(&search.places, machine.ram_bytes));
+    let most = request.search.as_ref().map_or(0, |search| search.most_tried);
+    let to_try = found.iter().flat_map(|found| first_of(&found.models, Format::Onnx, most).0).map(|model| &model.path);
+    let models = request.models.iter().chain(to_try).map(|path| inference::try_model(&prober, &runner, path)).collect();
     let needs = |needs| readiness::look(&Prober::with_deadlines(root, READINESS_DEADLINE, READINESS_TOGETHER), &around, &runner, needs);
     let readiness = request.needs.as_ref().map(needs);
     Ok(Probed {
@@ -94,6 +99,7 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
         held_by,
         capabilities,
         models,
+        found,
         readiness,
     })
 }

@@ -17,6 +17,7 @@ pub mod models;
 pub mod probe;
 pub mod readiness;
 pub mod result;
+pub mod search;
 pub mod session;
 pub mod settle;
 mod table;

@@ -5,6 +5,7 @@
 
 use crate::inspect::Machine;
 use crate::readiness::{Needs, Readiness};
+use crate::search::{Finding, Search};
 use crate::session::{Engine, Failure, Holder};
 use crate::telemetry::{COSTLY_EVERY_NS, COSTLY_NS};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub struct ProbeRequest {
     pub root: String,
     /// ONNX files that the builtin engine is to try, absolute.
     pub models: Vec<String>,
+    /// Look for model files, and try some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
     /// Look at what a campaign needs as well.
     #[serde(default)]
     pub needs: Option<Needs>,
@@ -54,8 +58,11 @@ pub struct Probed {
     pub held_by: Option<Holder>,
     /// In the order in which they were tried: by family, then by name.
     pub capabilities: Vec<Capability>,
-    /// As asked for, in that order.
+    /// As asked for, in that order, then those that were found.
     pub models: Vec<TriedModel>,
+    /// Only where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<Finding>,
     /// Only where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Readiness>,

@@ -1,46 +1,16 @@
 //! Model files below a few directories: so deep and so many, and no further.
 
+use crate::dirs;
+use isotherm_wire::search::{Finding, Format, ModelFile, Place};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Entries looked at in all; a home directory can have millions.
 const MOST_ENTRIES: usize = 50_000;
 /// Directories that hold much, and nobody's models.
 const PASSED_OVER: [&str; 8] = ["node_modules", "target", "__pycache__", "site-packages", "dist-packages", "proc", "sys", "dev"];
-
-/// Where to look, and how many directories deep.
-#[derive(Debug, Clone)]
-pub struct Place {
-    pub dir: PathBuf,
-    pub depth: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Format {
-    Onnx,
-    Gguf,
-}
-
-/// A model file, links resolved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelFile {
-    pub format: Format,
-    pub path: PathBuf,
-    pub bytes: u64,
-}
-
-/// What was found.
-#[derive(Debug, Default)]
-pub struct Finding {
-    /// The smallest first: a first campaign shall end soon.
-    pub models: Vec<ModelFile>,
-    /// Files that can't be used, with the reason.
-    pub left_out: Vec<(PathBuf, String)>,
-    /// Not everything was looked at.
-    pub cut_short: bool,
-}
 
 /// Look in these places; models larger than the memory are left out.
 #[must_use]
@@ -49,7 +19,11 @@ pub fn find(places: &[Place], memory_bytes: Option<u64>) -> Finding {
     let mut seen = BTreeSet::new();
     let mut left = MOST_ENTRIES;
     for place in places {
-        look(&place.dir, place.depth, &mut left, &mut |path| {
+        let dir = dirs::expand_home(&place.dir);
+        if let (true, Err(why)) = (place.named, fs::read_dir(&dir)) {
+            finding.left_out.push((dir.display().to_string(), why.to_string()));
+        }
+        look(&dir, place.depth, &mut left, &mut |path| {
             let Some(format) = format_of(path) else { return };
             // A link to a model elsewhere is a model here; the same file twice is one.
             let Ok(path) = fs::canonicalize(path) else { return };
@@ -57,8 +31,8 @@ pub fn find(places: &[Place], memory_bytes: Option<u64>) -> Finding {
                 return;
             }
             match usable(&path, format, memory_bytes) {
-                Ok(bytes) => finding.models.push(ModelFile { format, path, bytes }),
-                Err(why) => finding.left_out.push((path, why)),
+                Ok(bytes) => finding.models.push(ModelFile { format, path: path.display().to_string(), bytes }),
+                Err(why) => finding.left_out.push((path.display().to_string(), why)),
             }
         });
     }
@@ -175,14 +149,15 @@ mod tests {
         std::os::unix::fs::symlink("large.onnx", dir.path().join("link.onnx")).unwrap();
         std::os::unix::fs::symlink(".", dir.path().join("circle")).unwrap();
         std::os::unix::fs::symlink("gone", dir.path().join("gone.onnx")).unwrap();
-        let places = [Place { dir: dir.path().into(), depth: 2 }, Place { dir: dir.path().join("models"), depth: 2 }];
+        let place = |dir: &Path| Place { dir: dir.display().to_string(), depth: 2, named: true };
+        let places = [place(dir.path()), place(&dir.path().join("models")), place(&dir.path().join("nowhere"))];
         let finding = find(&places, Some(1000));
-        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
         let models: Vec<String> = finding.models.iter().map(|m| name(&m.path)).collect();
         assert_eq!(models, ["q.gguf", "small.ONNX", "large.onnx"]);
         let mut left_out: Vec<String> = finding.left_out.iter().map(|(path, _)| name(path)).collect();
         left_out.sort();
-        assert_eq!(left_out, ["empty.onnx", "fake.gguf", "huge.onnx", "m-00002-of-00003.gguf", "odd{}.onnx"]);
+        assert_eq!(left_out, ["empty.onnx", "fake.gguf", "huge.onnx", "m-00002-of-00003.gguf", "nowhere", "odd{}.onnx"]);
         assert!(finding.left_out.iter().all(|(_, why)| !why.is_empty()) && !finding.cut_short);
     }
 }
