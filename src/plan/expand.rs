@@ -225,12 +225,15 @@ fn excludes(map: &IndexMap<String, AxisValue>, device: &str, axes: &Combination<
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::super::files::{self, Part};
+    use super::super::identity;
+    use super::super::point::Texts;
     use super::*;
     use std::path::Path;
 
     fn plan(matrix: &str) -> Result<Plan, PlanError> {
         let head = "devices: { a: { local: {} }, b: { local: {}, models_dir: store } }
-models: { m: { path: m.bin, quantization: q4 }, n: { paths: { a: /abs/n.bin, b: n.bin } } }
+models: { m: { path: m.bin, quantization: q4 }, n: { paths: { a: /abs/n.bin, b: n.bin } }, p: { path: p.bin, paths: { a: /abs/p.bin }, push: true } }
 matrix:
 ";
         expand(&crate::config::parse(&format!("{head}{matrix}"), Path::new("/c/x.yaml")).unwrap(), &BTreeMap::new())
@@ -283,6 +286,25 @@ matrix:
         let plan = plan("  - { devices: [a, b], backend: builtin, model: n }\n").unwrap();
         let paths: Vec<&str> = plan.points.iter().map(|p| p.model.as_ref().unwrap().path.as_str()).collect();
         assert_eq!(paths, ["/abs/n.bin", "store/n.bin"]);
+    }
+
+    #[test]
+    fn texts_have_the_path_of_a_copied_model_once_it_is_known_and_are_hashed_as_written() {
+        let matrix = "  - { devices: [a, b], backend: command, model: p, env: { M: '{model.path}' }, argv: [run, '-m={model.path}', '{model.path}', p.bin] }\n";
+        let plan = plan(matrix).unwrap();
+        let texts = |point: usize, path| {
+            let Texts { argv, env } = plan.points[point].texts(path);
+            format!("{} M={}", argv.join(" "), env["M"])
+        };
+        // A device with a path of its own gets no copy.
+        assert_eq!(texts(0, Some("/there/p.bin")), "run -m=/abs/p.bin /abs/p.bin p.bin M=/abs/p.bin");
+        assert_eq!(texts(1, Some("/there/p.bin")), "run -m=/there/p.bin /there/p.bin p.bin M=/there/p.bin");
+        // Behind no `models_dir`: the file is here.
+        assert_eq!(texts(1, None), "run -m=p.bin p.bin p.bin M=p.bin");
+        assert_eq!(identity::spec(&plan.points[1])["argv"], serde_json::json!(["run", "-m=p.bin", "p.bin", "p.bin"]));
+        let pushed =
+            |point: usize| files::of_point(&plan.points[point]).into_iter().filter(|file| file.is_pushed).map(|file| file.part).collect::<Vec<_>>();
+        assert_eq!((pushed(0), pushed(1)), (vec![], vec![Part::Model, Part::Argument(2)]));
     }
 
     #[test]

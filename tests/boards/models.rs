@@ -28,9 +28,14 @@ matrix:
     let part: PathBuf = cache.join(format!("{}.part", sha256_hex(&model)));
     let copied = || fs::metadata(&part).map_or(0, |meta| meta.len());
     eventually("some of it is copied", || (copied() > 0).then_some(()));
+    // Held, so that the cut is in the middle.
+    // SAFETY: plain integers.
+    let signal = |signal| assert_eq!(unsafe { libc::kill(i32::try_from(controller.id()).unwrap(), signal) }, 0);
+    signal(libc::SIGSTOP);
+    assert!((1..model.len() as u64).contains(&copied()), "held too late");
     rig.bench.cut();
+    signal(libc::SIGCONT);
     eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
-    assert!(copied() < model.len() as u64, "cut too late");
     rig.bench.mend();
     end(controller, 0);
     // Begun once, and gone on with.

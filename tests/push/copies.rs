@@ -1,7 +1,7 @@
 //! What is copied, and when.
 
 use crate::lab::{User, eventually, for_each_user};
-use crate::rig::Rig;
+use crate::rig::{Rig, signal};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -65,6 +65,15 @@ fn another_content_is_another_model_and_is_copied_beside_the_first() {
 }
 
 #[test]
+fn two_names_of_one_machine_get_one_copy() {
+    let rig = Rig::new(User::Caller);
+    let text = rig.lab.read("c.yaml").replace("here: { local: {} }", "here: { local: {} }, again: { local: {} }");
+    rig.lab.write("c.yaml", text.replace("devices: here", "devices: [here, again]"));
+    rig.run().expect(0);
+    assert_eq!((rig.copies(), rig.lab.records("c").len()), (vec![rig.model.len() as u64], 2));
+}
+
+#[test]
 fn a_device_with_a_path_of_its_own_gets_no_copy() {
     let rig = Rig::new(User::Caller);
     rig.lab.write("elsewhere/m.bin", &rig.model);
@@ -87,24 +96,31 @@ fn the_engine_of_builtin_reads_the_copy() {
 }
 
 #[test]
+fn who_stops_a_copy_finds_it_gone_on_with_by_the_next_run() {
+    let mut rig = Rig::new(User::Caller);
+    let controller = rig.copying();
+    signal(&controller, libc::SIGINT);
+    signal(&controller, libc::SIGCONT);
+    let stopped = crate::lab::Ran(controller.wait_with_output().unwrap()).expect(130);
+    assert!(stopped.stderr().contains("1 pending") && rig.copies().is_empty(), "{}", stopped.stderr());
+    let before = rig.copied_bytes();
+    rig.run().expect(0);
+    rig.ran_with_the_copy();
+    assert_eq!(rig.copies(), [rig.model.len() as u64 - before]);
+}
+
+#[test]
 fn a_copy_that_was_cut_goes_on_where_it_ended_whoever_was_killed() {
     for_each_user(|user| {
         let mut rig = Rig::new(user);
-        // So much that somebody is there while it is copied.
-        rig.model = rig.model.repeat(40);
-        rig.lab.write("models/m.bin", &rig.model);
-        let total = rig.model.len() as u64;
-        let copied = |rig: &Rig| fs::metadata(rig.part()).map_or(0, |meta| meta.len());
-        let mut controller = rig.lab.start(&["run", "c.yaml"]);
-        eventually("some of it is copied", || (copied(&rig) > 0).then_some(()));
+        let mut controller = rig.copying();
         controller.kill().unwrap();
         controller.wait().unwrap();
-        let before = copied(&rig);
-        assert!(before < total, "killed too late");
-        // The next controller's connection is killed, too: it comes back and goes on.
+        let (before, total) = (rig.copied_bytes(), rig.model.len() as u64);
+        // The next one's keeper is killed, and the connection with it: it comes back and goes on.
         let controller = rig.lab.start(&["run", "c.yaml"]);
-        eventually("it goes on", || (copied(&rig) > before).then_some(()));
-        for pid in rig.lab.pids_of("serve") {
+        eventually("it goes on", || (rig.copied_bytes() > before || rig.copied().exists()).then_some(()));
+        for pid in rig.lab.pids_of(" keep ") {
             // SAFETY: plain integers.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }

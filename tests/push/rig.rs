@@ -1,10 +1,11 @@
 //! A lab with a campaign whose model is copied to its device, which is this machine.
 
-use crate::lab::{Lab, Ran, User};
+use crate::lab::{Lab, Ran, User, eventually};
 use isotherm::digest::sha256_hex;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Child;
 
 /// Says what the model contains that it was given, and where that lies.
 const WORKLOAD: &str = "#!/bin/sh\nsha256sum < \"$1\"\necho \"$1\"\n";
@@ -40,6 +41,31 @@ matrix:
 
     pub fn run(&self) -> Ran {
         self.lab.run(&["run", "c.yaml"])
+    }
+
+    /// `isotherm run c.yaml`, held in the middle of the copy; the model is as large as that takes.
+    #[track_caller]
+    pub fn copying(&mut self) -> Child {
+        loop {
+            self.model = self.model.repeat(8);
+            self.lab.write("models/m.bin", &self.model);
+            let mut controller = self.lab.start(&["run", "c.yaml"]);
+            eventually("it copies", || (self.copied_bytes() > 0 || controller.try_wait().unwrap().is_some()).then_some(()));
+            signal(&controller, libc::SIGSTOP);
+            // The chunk that is on its way may still come.
+            if (1..self.model.len() as u64 - (1 << 20)).contains(&self.copied_bytes()) {
+                return controller;
+            }
+            assert!(self.model.len() < 1 << 30, "never caught");
+            signal(&controller, libc::SIGCONT);
+            controller.wait().unwrap();
+            fs::remove_dir_all(self.lab.results("c")).unwrap();
+        }
+    }
+
+    /// Of a copy that isn't whole.
+    pub fn copied_bytes(&self) -> u64 {
+        fs::metadata(self.part()).map_or(0, |meta| meta.len())
     }
 
     pub fn cache(&self) -> PathBuf {
@@ -82,4 +108,9 @@ matrix:
         assert_eq!(fs::read(self.copied()).unwrap(), self.model);
         assert!(!self.part().exists());
     }
+}
+
+pub fn signal(controller: &Child, signal: i32) {
+    // SAFETY: plain integers.
+    unsafe { libc::kill(i32::try_from(controller.id()).unwrap(), signal) };
 }

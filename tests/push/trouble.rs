@@ -1,7 +1,7 @@
 //! What can be wrong with a file, a copy, or the place for it.
 
-use crate::lab::{User, eventually, for_each_user, is_root};
-use crate::rig::Rig;
+use crate::lab::{User, for_each_user, is_root};
+use crate::rig::{Rig, signal};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -57,12 +57,10 @@ fn a_file_that_is_not_here_fails_its_runs_as_one_that_is_not_there_would() {
 #[test]
 fn a_file_that_changes_while_it_is_copied_stops_the_campaign_and_is_named() {
     let mut rig = Rig::new(User::Caller);
-    rig.model = rig.model.repeat(40);
-    rig.lab.write("models/m.bin", &rig.model);
-    let controller = rig.lab.start(&["run", "c.yaml"]);
-    eventually("some of it is copied", || fs::metadata(rig.part()).is_ok_and(|meta| meta.len() > 0).then_some(()));
+    let controller = rig.copying();
     let mut file = fs::File::options().append(true).open(rig.lab.path("models/m.bin")).unwrap();
     file.write_all(b"more").unwrap();
+    signal(&controller, libc::SIGCONT);
     let stopped = crate::lab::Ran(controller.wait_with_output().unwrap()).expect(2);
     assert!(stopped.stderr().contains("models/m.bin has changed since the campaign began"), "{}", stopped.stderr());
     assert!(rig.lab.records("c").is_empty() && !rig.copied().exists());

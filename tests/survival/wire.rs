@@ -3,7 +3,8 @@
 use crate::client::{Device, hello, start};
 use crate::lab::eventually;
 use isotherm_wire::PROTOCOL_VERSION;
-use isotherm_wire::codec::MAX_CHUNK_BYTES;
+use isotherm_wire::codec::{MAX_CHUNK_BYTES, write_bytes};
+use isotherm_wire::models::Wanted;
 use isotherm_wire::result::{Outcome, RunResult};
 use isotherm_wire::session::{Failure, Reply, Request, RunState, SpoolEntry};
 use isotherm_wire::task::{ProcessTask, RunSpec, Task, WatchedFile};
@@ -116,6 +117,15 @@ fn while_a_run_executes_no_other_is_started_and_nothing_of_it_is_given_away() {
     let busy = Failure::Busy { run_id: id(this) };
     assert_eq!(client.refused(Request::Start(Box::new(start(&device.lab, other, "true")))), busy);
     assert_eq!(client.refused(Request::End), busy);
+    // Nor is a model copied, looked at or removed.
+    let sha256 = "a".repeat(64);
+    assert_eq!(client.refused(Request::Have(Wanted { sha256: sha256.clone(), bytes: 3, name: "m".into() })), busy);
+    let put = client.say(Request::Put { sha256: sha256.clone(), offset: 0 });
+    let mut chunk = Vec::new();
+    write_bytes(&mut chunk, b"abc").unwrap();
+    client.send(&chunk);
+    assert_eq!(client.reply(put), Reply::Failed(busy.clone()));
+    assert_eq!(client.refused(Request::Evict { sha256 }), busy);
     assert_eq!(client.refused(Request::Collect { run_id: id(this), offset: 0 }), Failure::NotSealed { run_id: id(this) });
     assert_eq!(client.refused(Request::Forget { run_id: id(this), sha256: String::new() }), Failure::NotSealed { run_id: id(this) });
     assert!(matches!(client.ask(Request::Attach { run_id: id(this) }), Reply::Attached(RunState::Running { .. })));
