@@ -180,6 +180,13 @@ fn what_ssh_says_is_told_with_what_to_do_about_it() {
     let told = crate::lab::Ran(told).expect(4).stderr();
     assert!(told.contains("there is no program `ssh` here") && told.contains("apt install openssh-client"), "{told}");
 
+    rig.bench.lab.write("odd_config", "Host board\n  Hostnam 10.79.0.2\n");
+    for (config, told) in [("odd_config", "line 2: Bad configuration option: hostnam"), ("nowhere", "nowhere: No such file or directory")] {
+        rig.campaign_of(&format!("board: {{ ssh: {{ host: board, config: {config} }} }}"), "board");
+        unreachable(&rig, &[told, "hint: try `ssh -F "]);
+    }
+    rig.campaign("");
+
     rig.bench.power_cut();
     let told = rig.bench.isotherm(&["probe", "c.yaml"]).env("ISOTHERM_SSH_ALIVE_S", "1").output().unwrap();
     let told = crate::lab::Ran(told).expect(4).stderr();

@@ -52,7 +52,10 @@ pub fn unreachable(said: &str, destination: &str) -> Unreachable {
     } else if has("timed out") || has("No route to host") || has("Network is unreachable") {
         "is it switched on and in this network?".into()
     } else {
-        format!("try `ssh {destination}`")
+        // Nothing that is known: all of it.
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let reason = if lines.is_empty() { reason } else { lines.join("; ") };
+        return Unreachable { reason, hint: format!("try `ssh {destination}`"), passing: !has("onfiguration option") && !has("config file") };
     };
     Unreachable { reason, hint, passing: true }
 }
@@ -102,6 +105,18 @@ mod tests {
                 "kex_exchange_identification: read: Connection reset by peer",
                 "try `ssh",
                 true,
+            ),
+            (
+                "/l/ssh_config: line 3: Bad configuration option: hots\r\n/l/ssh_config: terminating, 1 bad configuration options",
+                "/l/ssh_config: line 3: Bad configuration option: hots; /l/ssh_config: terminating, 1 bad configuration options",
+                "try `ssh pi@board`",
+                false,
+            ),
+            (
+                "Can't open user config file /nowhere: No such file or directory",
+                "Can't open user config file /nowhere: No such file or directory",
+                "try",
+                false,
             ),
             ("", "ssh said nothing", "try `ssh pi@board`", true),
         ] {
