@@ -41,7 +41,8 @@ fn main() {
         timed("3 identities, device never asked", start);
         let start = Instant::now();
         let scan = Scan::default();
-        let known = diff::Known { plan: &plan, identities: &identities, reports: &BTreeMap::new(), scan: &scan, results: Path::new("/none") };
+        let known =
+            diff::Known { plan: &plan, identities: &identities, reports: &BTreeMap::new(), scan: &scan, device: None, results: Path::new("/none") };
         let jobs = diff::diff(known);
         timed("4 jobs in the order of the night", start);
         counts = (plan.points.len(), jobs.len());

@@ -138,7 +138,7 @@ fn horizon(results: &Path, plan: &Plan, reports: &BTreeMap<String, DeviceReport>
     // One that can't be read is for `run` to complain about.
     let scan = if results.is_dir() { index::scan(results).unwrap_or_default() } else { Scan::default() };
     let identities = identity::of_points(&plan.points, reports);
-    let jobs = diff::diff(diff::Known { plan, identities: &identities, reports, scan: &scan, results });
+    let jobs = diff::diff(diff::Known { plan, identities: &identities, reports, scan: &scan, results, device: None });
     let todo = || jobs.iter().filter(|job| plan.points[job.slot.point].ids.device == device && job.state.has_to_run());
     let runs = todo().count();
     let about = outlook::times(plan, todo(), &outlook::past(plan, &scan)).total().filter(|_| runs > 0);

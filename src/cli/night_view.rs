@@ -23,8 +23,9 @@ struct Device {
     done: usize,
     failed: usize,
     degraded: usize,
-    /// Of runs from start to record.
+    /// Of runs whose start was seen, to their record, and how many those were.
     spent: Duration,
+    timed: u32,
     now: Now,
     last: Option<String>,
 }
@@ -36,11 +37,7 @@ enum Now {
     Unheard,
     /// Reached, between two runs or waiting for its turn.
     There,
-    Runs {
-        run_id: String,
-        what: String,
-        since: Option<SystemTime>,
-    },
+    Runs(Run),
     /// Gets a copy of a model.
     Copies {
         model: String,
@@ -50,11 +47,17 @@ enum Now {
         since: Option<SystemTime>,
         why: String,
         again_s: Option<u64>,
-        /// What it was running.
-        ran: Option<String>,
+        /// What goes on there.
+        run: Option<Run>,
     },
     Failed(String),
     Over,
+}
+
+#[derive(Debug, Clone)]
+struct Run {
+    what: String,
+    since: Option<SystemTime>,
 }
 
 impl Watch {
@@ -72,14 +75,6 @@ impl Watch {
             "campaign_ended" => self.ended = Some(event.clone()),
             "stopping" => self.stopping = Some(text("how")),
             "warning" => self.warnings += 1,
-            // Of a run, whose device the journal has named at its start.
-            "run_lost" => {
-                let run_id = text("run_id");
-                let lost = self.devices.values_mut().find(|device| matches!(&device.now, Now::Runs { run_id: of, .. } if *of == run_id));
-                if let Some(device) = lost {
-                    device.now = Now::There;
-                }
-            }
             name => {
                 let id = text("device");
                 if !id.is_empty() {
@@ -116,7 +111,7 @@ impl Watch {
     fn left(&self) -> Option<Duration> {
         let of = |device: &Device| {
             let left = device.to_run.saturating_sub(device.done);
-            let mean = device.spent.checked_div(u32::try_from(device.done).ok()?)?;
+            let mean = device.spent.checked_div(device.timed)?;
             Some(mean.saturating_mul(u32::try_from(left).ok()?))
         };
         self.devices.values().filter_map(of).max()
@@ -127,39 +122,44 @@ impl Device {
     fn hear(&mut self, name: &str, event: &Value, at: Option<SystemTime>) {
         let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
         match name {
-            "device_ready" | "link_back" => {
-                // A run that it had goes on; that it has ended is told next.
-                self.now = Now::There;
+            "device_ready" | "run_lost" => self.now = Now::There,
+            // A run that it had goes on; that it has ended is told next.
+            "link_back" => {
+                let run = if let Now::Away { run, .. } = &mut self.now { run.take() } else { None };
+                self.now = run.map_or(Now::There, Now::Runs);
             }
-            "device_planned" => self.to_run += event["to_run"].as_u64().unwrap_or(0) as usize,
+            // What was collected before is done and was not planned.
+            "device_planned" => self.to_run = self.done + event["to_run"].as_u64().unwrap_or(0) as usize,
             "repeating" => self.to_run += event["runs"].as_u64().unwrap_or(0) as usize,
-            "started" => {
+            "started" | "attached" => {
                 let what = format!("{} r{}{}", text("label"), event["repetition"], if event["kind"] == "power" { " power" } else { "" });
-                self.now = Now::Runs { run_id: text("run_id"), what, since: at };
+                // When one of an earlier controller began isn't said here.
+                self.now = Now::Runs(Run { what, since: at.filter(|_| name == "started") });
             }
             "finished" => self.finished(event, at),
             "push_started" => self.now = Now::Copies { model: text("model"), since: at },
             "pushed" => self.now = Now::There,
             "link_lost" => {
-                let ran = if let Now::Runs { what, .. } = &self.now { Some(what.clone()) } else { None };
-                self.now = Now::Away { since: at, why: text("reason"), again_s: None, ran };
+                let run = if let Now::Runs(run) = &self.now { Some(run.clone()) } else { None };
+                self.now = Now::Away { since: at, why: text("reason"), again_s: None, run };
             }
             "out_of_reach" => {
                 let again = event["again_s"].as_u64();
                 match &mut self.now {
                     Now::Away { why, again_s, .. } => (*why, *again_s) = (text("reason"), again),
-                    _ => self.now = Now::Away { since: at, why: text("reason"), again_s: again, ran: None },
+                    _ => self.now = Now::Away { since: at, why: text("reason"), again_s: again, run: None },
                 }
             }
             "device_failed" => self.now = Now::Failed(text("message")),
-            "device_released" => self.now = Now::Over,
+            "device_done" if !matches!(self.now, Now::Failed(_)) => self.now = Now::Over,
             _ => {}
         }
     }
 
     fn finished(&mut self, event: &Value, at: Option<SystemTime>) {
-        if let Now::Runs { since: Some(since), .. } = &self.now {
+        if let Now::Runs(Run { since: Some(since), .. }) = &self.now {
             self.spent += at.and_then(|at| at.duration_since(*since).ok()).unwrap_or_default();
+            self.timed += 1;
         }
         self.now = Now::There;
         self.done += 1;
@@ -179,15 +179,15 @@ impl Device {
         let now = match &self.now {
             Now::Unheard => "waits for its turn".to_owned(),
             Now::There => "between two runs".to_owned(),
-            Now::Runs { what, since: began, .. } => format!("{}{}", plain(what), since(began)),
+            Now::Runs(Run { what, since: began }) => format!("{}{}", plain(what), since(began)),
             Now::Copies { model, since: began } => format!("model {} is copied there{}", plain(model), since(began)),
-            Now::Away { since: lost, why, again_s, ran } => {
+            Now::Away { since: lost, why, again_s, run } => {
                 let again = again_s.map_or_else(String::new, |s| format!(", tried again in {}", duration(Duration::from_secs(s))));
-                let ran = ran.as_ref().map_or_else(String::new, |ran| format!("; {} goes on there", plain(ran)));
-                format!("! out of reach{}: {}{again}{ran}", since(lost), plain(why))
+                let run = run.as_ref().map_or_else(String::new, |run| format!("; {} goes on there", plain(&run.what)));
+                format!("! out of reach{}: {}{again}{run}", since(lost), plain(why))
             }
             Now::Failed(why) => format!("✗ {}", plain(why)),
-            Now::Over => "given back".to_owned(),
+            Now::Over => "through".to_owned(),
         };
         let mut counts = format!("{}/{}", self.done, self.to_run);
         for (n, word) in [(self.failed, "failed"), (self.degraded, "degraded")] {

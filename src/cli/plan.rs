@@ -74,7 +74,7 @@ fn offline(args: &PlanArgs, campaign: &Campaign, can_ask: bool) -> Result<String
         Scan::default()
     };
     let identities = identity::of_points(&plan.points, &reports);
-    let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir };
+    let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir, device: None };
     let mut jobs = diff::diff(known);
     jobs.retain(|job| filter.takes(&plan, job));
     let view = View { campaign, can_ask, plan: &plan, jobs: &jobs, past: outlook::past(&plan, &scan), reports: &reports };

@@ -51,7 +51,7 @@ impl Progress {
             return;
         }
         match event {
-            Event::CampaignStarted { .. } | Event::DeviceReady { .. } | Event::DeviceReleased { .. } => {}
+            Event::CampaignStarted { .. } | Event::DeviceReady { .. } | Event::DeviceReleased { .. } | Event::DeviceDone { .. } => {}
             Event::OlderKeeper { device } => self.talk(&format!("  {device}  an older isotherm's keeper is there: its runs are finished first")),
             Event::Polling { device, hz } => {
                 self.talk(&format!(
@@ -92,15 +92,15 @@ impl Progress {
                     }
                 }
             }
-            Event::Attached { label, kind, repetition, .. } => {
-                self.talk(&format!("  {} r{repetition}{} is still running: waiting for it", plain(label), kind.after_label()));
+            Event::Attached { device, label, kind, repetition, .. } => {
+                self.talk(&format!("  {device}  {} r{repetition}{} is still running: waiting for it", plain(label), kind.after_label()));
             }
-            Event::Collected { label, kind, repetition, .. } => {
-                self.talk(&format!("  {} r{repetition}{} ran meanwhile: collected", plain(label), kind.after_label()));
+            Event::Collected { device, label, kind, repetition, .. } => {
+                self.talk(&format!("  {device}  {} r{repetition}{} ran meanwhile: collected", plain(label), kind.after_label()));
             }
-            Event::RunLost { run_id, label, kind, repetition, why } => {
+            Event::RunLost { run_id, device, label, kind, repetition, why } => {
                 self.running.shift_remove(run_id);
-                self.talk(&format!("  ! {} r{repetition}{} left no result: {}", plain(label), kind.after_label(), plain(why)));
+                self.talk(&format!("  {device}  ! {} r{repetition}{} left no result: {}", plain(label), kind.after_label(), plain(why)));
             }
             Event::Started { run_id, device, label, kind, repetition, .. } => {
                 let what = format!("{device}: {} r{repetition}{}", plain(label), kind.after_label());

@@ -4,7 +4,6 @@ use super::progress::Progress;
 use super::words::{program, shell_word};
 use super::{DEFAULT_RESULTS, RunArgs, campaign, complain, exit};
 use crate::run::{self, Filter, Options, RunError, Summary};
-use crate::store::StoreError;
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -75,16 +74,7 @@ fn again(args: &RunArgs) -> String {
 /// What stopped the whole campaign, and its exit code.
 pub fn refused(error: &RunError) -> u8 {
     complain(&error.to_string(), error.hint().as_deref());
-    match error {
-        RunError::Plan(_)
-        | RunError::NoAgent(_)
-        | RunError::Filter(_)
-        | RunError::OtherModel { .. }
-        | RunError::Unpushed { .. }
-        | RunError::Store(StoreError::OtherCampaign { .. } | StoreError::PublicCopy { .. } | StoreError::Newer { .. }) => exit::USAGE,
-        RunError::Store(StoreError::Locked { .. }) => exit::NO_DEVICE,
-        RunError::Store(_) | RunError::Io { .. } => exit::INTERNAL,
-    }
+    error.exit_code()
 }
 
 fn code(summary: &Summary, dry_run: bool) -> u8 {

@@ -97,6 +97,12 @@ impl DeviceError {
         }
     }
 
+    /// It is executing a run.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, DeviceError::Refused { failure, .. } if matches!(**failure, Failure::Busy { .. }))
+    }
+
     /// Another campaign holds it, or it is executing a run.
     #[must_use]
     pub fn is_in_use(&self) -> bool {

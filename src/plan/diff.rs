@@ -141,6 +141,8 @@ pub struct Known<'a> {
     pub scan: &'a Scan,
     /// The results directory.
     pub results: &'a Path,
+    /// Of one device only: its identity is part of every point's, so records of others answer none of its jobs.
+    pub device: Option<&'a str>,
 }
 
 /// Place of the sweep, kind and repetition.
@@ -149,18 +151,19 @@ type JobKey<'a> = (&'a str, Kind, u32);
 /// Compare what is wanted with what is stored: every job in the order of the night.
 #[must_use]
 pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
-    let Known { plan, identities, scan, .. } = known;
+    let Known { plan, identities, scan, device, .. } = known;
+    let is_meant = |id: &str| device.is_none_or(|device| device == id);
     // Made once for each point: a place is a long text.
     let nothing_stored = scan.entries.is_empty() && scan.gone.is_empty();
-    let places: Vec<String> = plan.points.iter().map(|point| if nothing_stored { String::new() } else { job_key(&point.ids) }).collect();
-    let of_entries: Vec<String> = scan.entries.iter().map(|entry| job_key(&entry.point)).collect();
-    let of_gone: Vec<String> = scan.gone.iter().map(|entry| job_key(&entry.point)).collect();
+    let needs_place = |point: &Point| !nothing_stored && is_meant(&point.ids.device);
+    let places: Vec<String> = plan.points.iter().map(|point| if needs_place(point) { job_key(&point.ids) } else { String::new() }).collect();
+    let (of_entries, of_gone) = (placed(&scan.entries, is_meant), placed(&scan.gone, is_meant));
     let mut by_job: HashMap<JobKey<'_>, Vec<&Entry>> = HashMap::new();
     let mut by_identity: HashMap<(&str, Kind, u32), Vec<&Entry>> = HashMap::new();
     let mut earlier_by_job: HashMap<JobKey<'_>, Vec<&Entry>> = HashMap::new();
     // The number after the highest of a file of an earlier attempt.
     let mut next_attempt: HashMap<(&str, Kind, u32), u32> = HashMap::new();
-    for (place, entry) in of_entries.iter().zip(&scan.entries) {
+    for (place, entry) in &of_entries {
         let (job, identity) = ((place.as_str(), entry.kind, entry.repetition), (entry.point_identity.as_str(), entry.kind, entry.repetition));
         if entry.is_earlier_attempt() {
             earlier_by_job.entry(job).or_default().push(entry);
@@ -171,8 +174,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
             by_identity.entry(identity).or_default().push(entry);
         }
     }
-    let gone: HashMap<JobKey<'_>, &Entry> =
-        of_gone.iter().zip(&scan.gone).map(|(place, entry)| ((place.as_str(), entry.kind, entry.repetition), entry)).collect();
+    let gone: HashMap<JobKey<'_>, &Entry> = of_gone.iter().map(|(place, entry)| ((place.as_str(), entry.kind, entry.repetition), *entry)).collect();
     let runs_of = |point: &Point| Runs::of(point.settings.power, known.reports.get(&point.ids.device));
     let kinds: Vec<&[Kind]> = plan.points.iter().map(|point| runs_of(point).kinds()).collect();
     let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
@@ -180,6 +182,9 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
     let mut jobs = Vec::new();
     for (position, slot) in schedule::order(&plan.points, &kinds).into_iter().enumerate() {
         let (point, kind) = (&plan.points[slot.point], slot.kind);
+        if !is_meant(&point.ids.device) {
+            continue;
+        }
         let key = (places[slot.point].as_str(), kind, slot.repetition);
         let same_job = by_job.get(&key).map_or(&[][..], Vec::as_slice);
         let mut job = PlannedJob {
@@ -252,6 +257,11 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
         jobs.push(job);
     }
     jobs
+}
+
+/// Entries of the devices that are meant, each with its place.
+fn placed(entries: &[Entry], is_meant: impl Fn(&str) -> bool) -> Vec<(String, &Entry)> {
+    entries.iter().filter(|entry| is_meant(&entry.point.device)).map(|entry| (job_key(&entry.point), entry)).collect()
 }
 
 /// Would the same run fail the same way again, and cost the device a lot?

@@ -225,9 +225,8 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Note,
             means: "The device does not come back to the temperature that it had at first; from now on a warmer one counts as being at rest",
-            when: "Three waits in a row that looked at a sensor (the headline one, or a GPU) ended with a time-out at which it was above its \
-                   reference by more than `temp_within`, and nothing but temperatures stood against an end. The coolest of the three \
-                   ends is that sensor's new reference",
+            when: "Three waits in a row ended with a time-out at which the headline sensor was above its reference by more than `temp_within`. The \
+                   coolest of the three ends is the new reference",
             headline: Headline::Untouched,
             hint: "look at what warms it: the room, its fan, what else runs; `settle.reference` of later records has the new value",
         }

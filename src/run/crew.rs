@@ -1,6 +1,7 @@
 //! Those who work on the devices of a night, a thread each: waits for turns and pauses that a user who wants to leave ends.
 
 use super::Stop;
+use super::groups::Groups;
 use super::signals::Stopping;
 use crate::device::Happening;
 use crate::schedule::{Group, Turn, Turns};
@@ -14,6 +15,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// What all of them share.
 pub(super) struct Crew {
     turns: Mutex<Turns>,
+    /// Locked behind `turns`.
+    groups: Mutex<Groups>,
     /// Rung when `turns` or `stopping` have changed.
     changed: Condvar,
     stopping: Mutex<Stopping>,
@@ -25,7 +28,7 @@ impl Crew {
     /// At most so many devices at once.
     pub fn new(most: usize) -> Crew {
         let (turns, stopping) = (Mutex::new(Turns::new(most)), Mutex::new(Stopping::No));
-        Crew { turns, changed: Condvar::new(), stopping, bells: Mutex::new(Vec::new()) }
+        Crew { turns, groups: Mutex::default(), changed: Condvar::new(), stopping, bells: Mutex::default() }
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -34,7 +37,10 @@ impl Crew {
 
     /// Change what turns go by, and let everybody look again.
     fn change<T>(&self, change: impl FnOnce(&mut Turns) -> T) -> T {
-        let changed = change(&mut self.turns());
+        let mut turns = self.turns();
+        let changed = change(&mut turns);
+        self.groups().keep_only(&turns.wanted(Instant::now()));
+        drop(turns);
         self.changed.notify_all();
         changed
     }
@@ -47,6 +53,18 @@ impl Crew {
 
     pub fn leave(&self, device: &str) {
         self.change(|turns| turns.leave(device));
+        // Whoever is away may be the last one now.
+        self.wake();
+    }
+
+    fn wake(&self) {
+        for bell in self.bells.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = bell.send(Happening::Woken);
+        }
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How far a user has asked to stop.
@@ -57,9 +75,7 @@ impl Crew {
     /// Everybody hears of it.
     pub fn stop(&self, stopping: Stopping) {
         *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = stopping;
-        for bell in self.bells.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let _ = bell.send(Happening::Woken);
-        }
+        self.wake();
         // Nobody is between having looked and waiting.
         drop(self.turns());
         self.changed.notify_all();
@@ -80,24 +96,38 @@ impl Crew {
         }
     }
 
-    /// Wait for the device's turn, which lasts as long as what is returned.
-    pub fn turn<'c>(&'c self, device: &'c str) -> Result<MyTurn<'c>, Stop> {
-        let mine = MyTurn { crew: self, device };
-        self.ask(device, |stopping| stopping != Stopping::No)?;
-        Ok(mine)
+    /// Wait for the device's turn, which lasts as long as what is returned; or until it is clear that another campaign has it, which is then
+    /// asked for again.
+    pub fn turn<'c>(&'c self, device: &'c str, us: &str) -> Result<Result<MyTurn<'c>, Outside>, Stop> {
+        let asked = self.ask(device, us, |stopping| stopping != Stopping::No)?;
+        Ok(asked.map(|()| MyTurn { crew: self, device }))
     }
 
-    fn ask(&self, device: &str, leave: impl Fn(Stopping) -> bool) -> Result<(), Stop> {
-        self.wait(leave, |turns| {
+    fn ask(&self, device: &str, us: &str, leave: impl Fn(Stopping) -> bool) -> Result<Result<(), Outside>, Stop> {
+        let mut outside = None;
+        let asked = self.wait(leave, |turns| {
             // Beginning anything is work for the controller.
             if !turns.may_work(device) {
                 return Err(None);
             }
             match turns.ask(device, Instant::now()) {
-                Turn::Yours => Ok(()),
-                Turn::Wait { again, .. } => Err(again),
+                Turn::Wait(again) => return Err(again),
+                Turn::Yours => {}
             }
-        })
+            for group in turns.named(device) {
+                if let Err(holder) = self.groups().take(&group, us) {
+                    outside = Some(Outside { group, holder });
+                    turns.outside(device);
+                    return Ok(());
+                }
+            }
+            turns.take(device);
+            Ok(())
+        });
+        if asked.is_err() {
+            self.change(|turns| turns.done(device));
+        }
+        asked.map(|()| outside.map_or(Ok(()), Err))
     }
 
     /// Wait until nothing is measured on the controller's own machine but by this device.
@@ -110,6 +140,11 @@ impl Crew {
         self.turns().may_work(device)
     }
 
+    /// Why groups aren't kept from other campaigns, once.
+    pub fn group_fault(&self) -> Option<String> {
+        self.groups().fault.take()
+    }
+
     /// Out of reach in its turn; what it runs has ended at `until`.
     pub fn lost(&self, device: &str, until: Instant) {
         self.change(|turns| {
@@ -118,16 +153,21 @@ impl Crew {
         });
     }
 
-    /// It is back, and has its turn again, or waits for it.
-    pub fn found(&self, device: &str) -> Result<(), Stop> {
-        match self.change(|turns| turns.found(device, Instant::now())) {
-            true => Ok(()),
-            false => self.ask(device, leaves_runs),
-        }
+    /// It is back, and has its turn still; or has to wait for it like any other.
+    pub fn found(&self, device: &str) -> bool {
+        self.change(|turns| turns.found(device, Instant::now()))
+    }
+
+    /// Wait for the turn of a device whose run may still go on.
+    pub fn again(&self, device: &str, us: &str) -> Result<Result<(), Outside>, Stop> {
+        self.ask(device, us, leaves_runs)
     }
 
     pub fn set_away(&self, device: &str, away: bool) {
         self.change(|turns| turns.set_away(device, away));
+        if away {
+            self.wake();
+        }
     }
 
     pub fn others_are_at_work(&self, device: &str) -> bool {
@@ -163,6 +203,17 @@ impl Crew {
     pub fn is_shared(&self, device: &str, machine: &Group) -> bool {
         self.turns().is_shared(device, machine)
     }
+
+    /// The device needs its machine's keeper no more; true = nobody does.
+    pub fn let_go(&self, device: &str, machine: &Group) -> bool {
+        self.change(|turns| turns.let_go(device, machine))
+    }
+}
+
+/// The group that another campaign has, and which one that is.
+pub(super) struct Outside {
+    pub group: String,
+    pub holder: String,
 }
 
 /// Whoever only drains, or cancels, still sees its run to the end.

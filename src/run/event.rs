@@ -72,6 +72,7 @@ pub enum Event {
     /// A result of an earlier controller was there already.
     Collected {
         run_id: String,
+        device: String,
         label: String,
         kind: Kind,
         repetition: u32,
@@ -79,6 +80,7 @@ pub enum Event {
     /// Another run of ours is executing there; we wait for it.
     Attached {
         run_id: String,
+        device: String,
         label: String,
         kind: Kind,
         repetition: u32,
@@ -86,6 +88,7 @@ pub enum Event {
     /// A run ended with its keeper, without a result.
     RunLost {
         run_id: String,
+        device: String,
         label: String,
         kind: Kind,
         repetition: u32,
@@ -169,6 +172,10 @@ pub enum Event {
         device: String,
         restored: Vec<String>,
         failed: Vec<String>,
+    },
+    /// Nothing more is to be done there, or can be.
+    DeviceDone {
+        device: String,
     },
     /// The device was given back.
     DeviceReleased {

@@ -1,22 +1,69 @@
-//! Resource groups across campaigns: a file for each, locked as long as a device of it has its turn. The lock dies with its process.
+//! Resource groups across campaigns: files that are locked as long as a device of a group has its turn. Locks die with their process.
+//!
+//! A second file keeps the queue: who waits holds it, and everybody passes it before the first one, so that no campaign is overtaken twice.
 
 use crate::store::file;
 use rustix::fs::{FlockOperation, flock};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Of a group, while this lives.
-pub(super) struct GroupLock(#[expect(dead_code, reason = "closing it gives the lock back")] File);
+/// Groups that this campaign has, or is the next one for.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    held: BTreeMap<String, Held>,
+    /// Why a group could not be kept from others; they are not waited for either.
+    pub fault: Option<String>,
+}
 
-/// Take a group for a campaign; or who has it, in words.
-///
-/// # Errors
-/// The file can't be made or locked.
-pub(super) fn take(group: &str, campaign: &str, controller: &str) -> io::Result<Result<GroupLock, String>> {
-    let dir = dir().ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is an absolute path"))?;
-    fs::create_dir_all(&dir)?;
-    let mut file = file::open(&dir.join(group), File::options().read(true).write(true).create(true).truncate(false))?;
+#[derive(Debug, Default)]
+struct Held {
+    /// The queue's, until the group itself is there.
+    next: Option<File>,
+    group: Option<File>,
+}
+
+impl Groups {
+    /// Take a group. `us`: what others are told.
+    ///
+    /// # Errors
+    /// Who has it, in words.
+    pub fn take(&mut self, name: &str, us: &str) -> Result<(), String> {
+        self.try_take(name, us).unwrap_or_else(|e| {
+            self.fault = Some(format!("resource group `{name}` can't be kept from other campaigns: {e}"));
+            Ok(())
+        })
+    }
+
+    fn try_take(&mut self, name: &str, us: &str) -> io::Result<Result<(), String>> {
+        let held = self.held.entry(name.to_owned()).or_default();
+        if held.group.is_some() {
+            return Ok(Ok(()));
+        }
+        let dir = dir().ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is an absolute path"))?;
+        fs::create_dir_all(&dir)?;
+        if held.next.is_none() {
+            match lock(&dir.join(format!("{name}.next")), us)? {
+                Ok(file) => held.next = Some(file),
+                Err(holder) => return Ok(Err(holder)),
+            }
+        }
+        match lock(&dir.join(name), us)? {
+            Ok(file) => (held.group, held.next) = (Some(file), None),
+            Err(holder) => return Ok(Err(holder)),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Give back all but these.
+    pub fn keep_only(&mut self, wanted: &BTreeSet<String>) {
+        self.held.retain(|name, _| wanted.contains(name));
+    }
+}
+
+fn lock(path: &Path, us: &str) -> io::Result<Result<File, String>> {
+    let mut file = file::open(path, File::options().read(true).write(true).create(true).truncate(false))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -28,8 +75,8 @@ pub(super) fn take(group: &str, campaign: &str, controller: &str) -> io::Result<
     }
     file.rewind()?;
     file.set_len(0)?;
-    writeln!(file, "campaign `{campaign}` ({controller})")?;
-    Ok(Ok(GroupLock(file)))
+    writeln!(file, "{us}")?;
+    Ok(Ok(file))
 }
 
 fn dir() -> Option<PathBuf> {

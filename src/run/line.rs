@@ -1,9 +1,8 @@
 //! The line to one device: reaches it as often as makes sense, and waits for what comes over it. It must not know jobs.
 
 use super::Stop;
-use super::crew::MyTurn;
+use super::crew::{MyTurn, Outside};
 use super::event::Event;
-use super::groups::{self, GroupLock};
 use super::night::Night;
 use super::signals::Stopping;
 use crate::config::model::{Device, Transport};
@@ -18,6 +17,8 @@ const MOST_TRIES_HERE: u32 = 5;
 
 /// A group that another campaign has is asked for this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A moment at which to leave may have been set long before it comes: it is looked for this often.
+const LEAVE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A device, from where somebody works on it.
 pub(super) struct Line<'n, 'a> {
@@ -26,12 +27,20 @@ pub(super) struct Line<'n, 'a> {
     sender: Sender<Happening>,
     happenings: Receiver<Happening>,
     reach: Reach,
+    /// Since it was there last.
     tries: u32,
+    /// What it is, if it says so.
+    pub(super) machine: Option<Group>,
+    /// Was it said that it is the same machine as another one?
+    is_told: bool,
+    /// What others are told that wait for it.
+    us: String,
 }
 
 impl<'n, 'a> Line<'n, 'a> {
     pub fn new(night: &'n Night<'a>, device: &'a Device, sender: Sender<Happening>, happenings: Receiver<Happening>) -> Line<'n, 'a> {
-        Line { night, device, sender, happenings, reach: Reach::new(), tries: 0 }
+        let us = format!("campaign `{}` ({})", night.campaign.name, night.holder.controller);
+        Line { night, device, sender, happenings, reach: Reach::new(), tries: 0, machine: None, is_told: false, us }
     }
 
     pub fn emit(&self, event: Event) {
@@ -43,101 +52,154 @@ impl<'n, 'a> Line<'n, 'a> {
         self.happenings.recv_timeout(limit).ok()
     }
 
-    /// Wait; a user who wants to leave ends it.
-    fn pause(&self, time: Duration) -> Result<(), Stop> {
-        let until = Instant::now() + time;
+    /// Has the user asked us to leave? A run is not left before it has to be.
+    fn is_to_leave(&self, has_run: bool) -> bool {
+        match self.night.crew.stopping() {
+            Stopping::No => false,
+            Stopping::Drain | Stopping::Cancel => !has_run,
+            Stopping::DetachAt { moment } => !has_run || Instant::now() >= moment,
+        }
+    }
+
+    /// Wait until then, or until `over` says why not.
+    fn pause(&self, until: Instant, has_run: bool, mut over: impl FnMut() -> Option<Stop>) -> Result<(), Stop> {
         loop {
-            if !matches!(self.night.crew.stopping(), Stopping::No | Stopping::Drain) {
+            if self.is_to_leave(has_run) {
                 return Err(Stop::Asked);
+            }
+            if let Some(stop) = over() {
+                return Err(stop);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
             }
-            let _ = self.next(left);
+            let _ = self.next(left.min(LEAVE_AGAIN));
         }
+    }
+
+    /// Let others go first.
+    pub fn rest(&self) -> Result<(), Stop> {
+        self.pause(Instant::now() + LOOK_AGAIN, false, || None)
     }
 
     /// Wait for the device's turn, among our own and other campaigns' devices; it lasts as long as what is returned.
-    pub fn turn(&self) -> Result<(Option<GroupLock>, MyTurn<'n>), Stop> {
-        let turn = self.night.crew.turn(&self.device.id)?;
-        Ok((self.group()?, turn))
+    pub fn turn(&self) -> Result<MyTurn<'n>, Stop> {
+        let crew = &self.night.crew;
+        self.outside(false, || crew.turn(&self.device.id, &self.us))
     }
 
-    fn group(&self) -> Result<Option<GroupLock>, Stop> {
-        let Some(group) = &self.device.resource_group else { return Ok(None) };
+    /// Ask until it is no other campaign's turn.
+    fn outside<T>(&self, has_run: bool, ask: impl Fn() -> Result<Result<T, Outside>, Stop>) -> Result<T, Stop> {
         let mut told = false;
         loop {
-            let night = self.night;
-            let holder = match groups::take(group, &night.campaign.name, &night.holder.controller) {
-                Ok(Ok(lock)) => return Ok(Some(lock)),
-                Ok(Err(holder)) => holder,
-                Err(e) => {
-                    let message = format!("resource group `{group}` can't be kept from other campaigns: {e}");
-                    self.emit(Event::Warning { message });
-                    return Ok(None);
+            let Outside { group, holder } = match ask()? {
+                Ok(turn) => {
+                    let fault = self.night.crew.group_fault();
+                    fault.into_iter().for_each(|message| self.emit(Event::Warning { message }));
+                    return Ok(turn);
                 }
+                Err(outside) => outside,
             };
-            if !told {
-                told = true;
-                self.emit(Event::GroupTaken { device: self.device.id.clone(), group: group.clone(), holder });
+            if !std::mem::replace(&mut told, true) {
+                self.emit(Event::GroupTaken { device: self.device.id.clone(), group, holder });
             }
-            self.pause(LOOK_AGAIN)?;
-            self.night.check()?;
+            self.pause(Instant::now() + LOOK_AGAIN, has_run, || None)?;
         }
     }
 
-    /// The link is gone; a run of this device ends at `until` at the latest. Reach it again: the same keeper, or a new one where it is gone.
+    /// The link is gone; a run of this device ends at `until` at the latest, if it has one. Reach it again: the same keeper, or a new one where
+    /// it is gone.
     pub fn reopen(&mut self, reason: &str, until: Option<Instant>) -> Result<(Session, GivenBack), Stop> {
-        let now = Instant::now();
-        self.emit(Event::LinkLost { device: self.device.id.clone(), reason: reason.to_owned() });
+        let (now, crew, id) = (Instant::now(), &self.night.crew, &self.device.id);
+        self.emit(Event::LinkLost { device: id.clone(), reason: reason.to_owned() });
         self.reach.lost(now);
         // Where nothing runs, nobody has to wait for it.
-        self.night.crew.lost(&self.device.id, until.unwrap_or(now));
-        self.tries = 0;
-        let opened = self.open(until)?;
-        self.night.crew.found(&self.device.id)?;
-        self.emit(Event::LinkBack { device: self.device.id.clone() });
+        crew.lost(id, until.unwrap_or(now));
+        let mut again = now + self.reach.pause(jitter());
+        let opened = loop {
+            self.pause(again, until.is_some(), || None)?;
+            self.night.crew.work(&self.device.id)?;
+            match self.open() {
+                Ok(opened) => break opened,
+                Err(e) => again = self.failed(e, until)?,
+            }
+        };
+        self.emit(Event::LinkBack { device: id.clone() });
+        if !crew.found(id) {
+            self.outside(until.is_some(), || crew.again(id, &self.us))?;
+        }
         Ok(opened)
     }
 
-    /// Reach the device's keeper. What an earlier one had borrowed and this one has given back comes with it.
-    pub fn open(&mut self, until: Option<Instant>) -> Result<(Session, GivenBack), Stop> {
-        let id = &self.device.id;
-        loop {
-            self.pause(self.reach.pause(jitter()))?;
-            self.night.crew.work(id)?;
-            let error = match Session::open(self.device, &self.night.holder, &self.sender) {
-                Ok(mut session) => {
-                    self.reach.reached(Instant::now());
-                    self.night.crew.set_away(id, false);
-                    let given_back = session.given_back();
-                    return Ok((session, given_back));
-                }
-                Err(e) => e,
-            };
-            self.tries += 1;
-            let now = Instant::now();
-            self.reach.failed(now);
-            self.night.crew.set_away(id, true);
-            let here = matches!(self.device.transport, Transport::Local(_));
-            let hopeless = if here {
-                // Only one that was there may be on its way back.
-                !self.reach.was_there() || self.tries >= MOST_TRIES_HERE
-            } else {
-                self.reach.is_hopeless(now, self.night.crew.others_are_at_work(id), until)
-            };
-            if hopeless || !error.is_transient() {
-                return Err(error.into());
+    /// Try to reach the device's keeper. What an earlier one had borrowed and this one has given back comes with it.
+    pub fn open(&mut self) -> Result<(Session, GivenBack), DeviceError> {
+        let mut session = Session::open(self.device, &self.night.holder, &self.sender)?;
+        self.reach.reached(Instant::now());
+        self.tries = 0;
+        self.night.crew.set_away(&self.device.id, false);
+        self.machine = session.welcome().ok().and_then(|welcome| welcome.boot_id.clone()).map(Group::Machine);
+        if let Some(machine) = &self.machine {
+            let others = self.night.crew.join(&self.device.id, machine);
+            if !others.is_empty() && !std::mem::replace(&mut self.is_told, true) {
+                self.emit(Event::SameMachine { device: self.device.id.clone(), others });
             }
-            let (device, again_s) = (id.clone(), self.reach.pause(0.0).as_secs());
-            self.emit(Event::OutOfReach { device, reason: error.to_string(), again_s });
+        }
+        let given_back = session.given_back();
+        Ok((session, given_back))
+    }
+
+    /// It could not be reached: when to try again, or that there is no sense in it.
+    fn failed(&mut self, error: DeviceError, until: Option<Instant>) -> Result<Instant, Stop> {
+        if !error.is_transient() {
+            return Err(error.into());
+        }
+        let (now, crew, id) = (Instant::now(), &self.night.crew, &self.device.id);
+        self.tries += 1;
+        self.reach.failed(now);
+        crew.set_away(id, true);
+        if self.is_hopeless(until) {
+            return Err(error.into());
+        }
+        let pause = self.reach.pause(jitter());
+        let again_s = pause.as_secs_f64().ceil() as u64;
+        self.emit(Event::OutOfReach { device: id.clone(), reason: error.to_string(), again_s });
+        // The others may be through before that.
+        let mut error = Some(error);
+        self.pause(now + pause, until.is_some(), || if self.is_hopeless(until) { error.take().map(Stop::Device) } else { None })?;
+        Ok(Instant::now())
+    }
+
+    /// Reach a device for the first time, having waited for its turn each time that it is tried.
+    pub fn first(&mut self) -> Result<(MyTurn<'n>, Session, GivenBack), Stop> {
+        loop {
+            let (turn, at_work) = (self.turn()?, self.night.crew.count());
+            match self.open() {
+                Ok((session, given_back)) => return Ok((turn, session, given_back)),
+                Err(e) if self.is_ours(&e) && at_work > 1 => {
+                    // Another name of the same machine, with a keeper of its own. It ends that one when it is through.
+                    drop(turn);
+                    self.night.crew.fewer_than(at_work)?;
+                }
+                Err(e) => {
+                    drop(turn);
+                    self.failed(e, None)?;
+                }
+            }
         }
     }
 
-    /// The machine that it is.
-    pub fn machine(&self, session: &Session) -> Option<Group> {
-        session.welcome().ok().and_then(|welcome| welcome.boot_id.clone()).map(Group::Machine)
+    fn is_hopeless(&self, until: Option<Instant>) -> bool {
+        if matches!(self.device.transport, Transport::Local(_)) {
+            // Only one that was there may be on its way back.
+            return !self.reach.was_there() || self.tries >= MOST_TRIES_HERE;
+        }
+        self.reach.is_hopeless(Instant::now(), self.night.crew.others_are_at_work(&self.device.id), until)
+    }
+
+    /// Does this campaign itself hold the device?
+    fn is_ours(&self, error: &DeviceError) -> bool {
+        error.holder().is_some_and(|holder| holder.results_id == self.night.holder.results_id)
     }
 }
 

@@ -5,6 +5,7 @@ mod awake;
 mod beside;
 mod clocking;
 mod collect;
+mod contact;
 mod context;
 mod crew;
 mod device_night;
@@ -26,6 +27,7 @@ mod restore;
 pub mod selection;
 mod settle;
 pub mod signals;
+mod spool;
 mod watch;
 mod workers;
 
@@ -66,6 +68,21 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// Of the process that it ends: 2 it was asked for the wrong thing, 4 others have the directory, 5 something broke.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Plan(_)
+            | RunError::NoAgent(_)
+            | RunError::Filter(_)
+            | RunError::OtherModel { .. }
+            | RunError::Unpushed { .. }
+            | RunError::Store(StoreError::OtherCampaign { .. } | StoreError::PublicCopy { .. } | StoreError::Newer { .. }) => 2,
+            RunError::Store(StoreError::Locked { .. }) => 4,
+            RunError::Store(_) | RunError::Io { .. } => 5,
+        }
+    }
+
     /// An action for the user.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

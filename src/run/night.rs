@@ -18,7 +18,6 @@ use crate::plan::identity::{self, DeviceReport, Identified};
 use crate::plan::names::job_key;
 use crate::plan::power::Runs;
 use crate::plan::{JobState, Plan, PlanError, PlannedJob, Point, contaminated, diff};
-use crate::schedule::Slot;
 use crate::store::durable::{self, Existing};
 use crate::store::index::{self, Entry, Scan};
 use crate::store::journal::Journal;
@@ -172,7 +171,7 @@ pub(super) struct State<'a> {
     /// Jobs that were begun.
     begun: usize,
     /// The journal can't be written: nothing new is started.
-    fatal: Option<StoreError>,
+    pub(super) fatal: Option<StoreError>,
     /// Jobs whose runs go on without us.
     pub(super) left_running: BTreeSet<String>,
     /// Which points a failed one makes needless, and what failed in this invocation by identity.
@@ -256,8 +255,10 @@ impl<'a> Night<'a> {
         }
     }
 
-    pub(super) fn jobs(&self) -> Vec<PlannedJob> {
-        self.state().jobs(&self.results.dir)
+    /// Those of a device, with the plan that they are of.
+    pub(super) fn jobs(&self, device: &str) -> (Arc<Plan>, Vec<PlannedJob>) {
+        let state = self.state();
+        (Arc::clone(&state.plan), state.jobs(&self.results.dir, Some(device)))
     }
 
     /// Remember a failure that may make other points needless.
@@ -268,8 +269,13 @@ impl<'a> Night<'a> {
     }
 
     /// The failure that makes a point needless: of this invocation, or one that is not tried again by itself.
-    pub(super) fn dominated(&self, slot: Slot) -> Option<(String, Reason)> {
+    pub(super) fn dominated(&self, point: &Point, kind: Kind) -> Option<(String, Reason)> {
         let state = self.state();
+        if state.dominators.is_empty() {
+            return None;
+        }
+        // Its place may be another one by now.
+        let point = state.plan.points.iter().position(|other| other.ids == point.ids)?;
         let failed = |other: usize| {
             let Some(hash) = state.identities[other].as_ref().map(|identified| identified.hash.as_str()) else { return Vec::new() };
             // What was repeated since says nothing any more.
@@ -277,9 +283,9 @@ impl<'a> Night<'a> {
             let stored = state.scan.entries.iter().filter(is_one);
             let lasting = stored.filter_map(|e| Some((e.kind, e.reason?))).filter(|(_, reason)| diff::lasts(*reason));
             let all = lasting.chain(state.failed_now.get(hash).into_iter().flatten().copied());
-            all.filter(|(kind, _)| diff::tells_of(*kind, slot.kind)).map(|(_, reason)| reason).collect()
+            all.filter(|(failed, _)| diff::tells_of(*failed, kind)).map(|(_, reason)| reason).collect()
         };
-        let (by, reason) = state.dominators.of_point(&state.plan, slot.point, failed)?;
+        let (by, reason) = state.dominators.of_point(&state.plan, point, failed)?;
         Some((state.plan.points[by].label(), reason))
     }
 
@@ -322,13 +328,12 @@ impl<'a> Night<'a> {
     /// The points that a device may have, whatever it says of itself: those that an earlier answer has left out come back with another.
     pub(super) fn possible_points(&self, id: &str) -> Vec<Point> {
         let state = self.state();
-        let mut reports = state.reports.clone();
-        let fresh = match reports.remove(id) {
-            Some(_) if self.has_conditions() => expand::expand(self.campaign, &reports).ok(),
-            _ => None,
-        };
-        let points = fresh.map_or_else(|| state.plan.points.clone(), |plan| plan.points);
-        points.into_iter().filter(|point| point.ids.device == id).collect()
+        let fresh = (self.has_conditions() && state.reports.contains_key(id)).then(|| {
+            let others = state.reports.iter().filter(|(other, _)| *other != id).map(|(id, report)| (id.clone(), report.clone())).collect();
+            expand::expand(self.campaign, &others).ok()
+        });
+        let points = fresh.flatten().map_or_else(|| Arc::clone(&state.plan), Arc::new);
+        points.points.iter().filter(|point| point.ids.device == id).cloned().collect()
     }
 
     fn has_conditions(&self) -> bool {
@@ -387,7 +392,7 @@ impl<'a> Night<'a> {
     /// Store plan and index, and count how it stands.
     pub(super) fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state();
-        let jobs = state.jobs(&self.results.dir);
+        let jobs = state.jobs(&self.results.dir, None);
         state.scan.entries.sort_by(|a, b| a.path.cmp(&b.path));
         // What was deleted stays known until its job has an answer again.
         let place = |job: &PlannedJob| (job_key(&state.plan.points[job.slot.point].ids), job.slot.kind, job.slot.repetition);
@@ -438,8 +443,8 @@ impl State<'_> {
         Runs::of(point.settings.power, self.reports.get(&point.ids.device)).kinds()
     }
 
-    fn jobs(&self, results: &Path) -> Vec<PlannedJob> {
+    fn jobs(&self, results: &Path, device: Option<&str>) -> Vec<PlannedJob> {
         let State { plan, identities, reports, scan, .. } = self;
-        diff::diff(diff::Known { plan, identities, reports, scan, results })
+        diff::diff(diff::Known { plan, identities, reports, scan, results, device })
     }
 }

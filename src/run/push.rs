@@ -138,7 +138,7 @@ impl DeviceNight<'_, '_> {
     /// Models of these jobs that are copied. One that can't be read here is missing there, too, and its jobs fail as they would otherwise.
     fn needed(&self, todo: &[PlannedJob]) -> Vec<Push> {
         let Some(report) = self.line.night.report(&self.line.device.id) else { return Vec::new() };
-        let plan = self.line.night.plan();
+        let plan = &self.plan;
         let mut needed: IndexMap<(String, String), Push> = IndexMap::new();
         for point in todo.iter().map(|job| &plan.points[job.slot.point]) {
             let (Some(model), Some(Ok(here))) = (&point.model, files::model(point, &report.files)) else { continue };

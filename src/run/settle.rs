@@ -46,15 +46,11 @@ pub fn block(result: &RunResult, manifest: &Manifest) -> Settle {
     }
 }
 
-/// Whether the device was as cool as at rest when the wait was over; `None` where there was none, or it isn't known of all temperatures that
-/// matter.
+/// Whether the device was as cool as at rest when the wait was over; `None` where it wasn't, or no temperature tells.
 fn regime(evidence: &Evidence) -> Option<Regime> {
     evidence.verdict?;
-    let matters = |found: &&Finding| found.criterion == Criterion::Temperature && (found.met.is_some() || found.may_matter);
-    let temperatures = evidence.criteria.iter().filter(matters);
-    // A hot GPU is a warm device only to a run that uses it.
-    let is_cool = |found: &Finding| Some(found.value? <= found.limit?).filter(|is_cool| *is_cool || !found.may_matter);
-    let are_cool: Option<Vec<bool>> = temperatures.map(is_cool).collect();
+    let temperatures = evidence.criteria.iter().filter(|found| found.criterion == Criterion::Temperature && found.met.is_some());
+    let are_cool: Option<Vec<bool>> = temperatures.map(|found| Some(found.value? <= found.limit?)).collect();
     let are_cool = are_cool.filter(|all| !all.is_empty())?;
     Some(if are_cool.into_iter().all(|is_cool| is_cool) { Regime::Burst } else { Regime::Sustained })
 }

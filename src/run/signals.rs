@@ -53,8 +53,8 @@ impl Stopping {
             (SIGINT, Stopping::No) => Stopping::Drain,
             (SIGINT, Stopping::Drain) => Stopping::DetachAt { moment: now + CANCEL_WITHIN },
             (SIGINT, Stopping::DetachAt { moment, .. }) if now < moment => Stopping::Cancel,
-            (SIGINT, other) => other,
-            (_, Stopping::Cancel) => Stopping::Cancel,
+            (SIGINT, left @ Stopping::DetachAt { .. }) => left,
+            // Also of one that doesn't end.
             _ => Stopping::DetachAt { moment: now },
         }
     }
@@ -84,6 +84,8 @@ mod tests {
         assert_eq!(two, Stopping::DetachAt { moment: now + CANCEL_WITHIN });
         assert_eq!(two.after(SIGINT, now + Duration::from_secs(1)), Stopping::Cancel);
         assert_eq!(two.after(SIGINT, now + Duration::from_secs(3)), two);
+        // One that can't be cancelled keeps nobody.
+        assert_eq!(Stopping::Cancel.after(SIGINT, now), Stopping::DetachAt { moment: now });
     }
 
     #[test]
@@ -92,6 +94,7 @@ mod tests {
         for signal in [SIGTERM, SIGHUP] {
             assert_eq!(Stopping::No.after(signal, now), Stopping::DetachAt { moment: now });
             assert_eq!(Stopping::Drain.after(signal, now), Stopping::DetachAt { moment: now });
+            assert_eq!(Stopping::Cancel.after(signal, now), Stopping::DetachAt { moment: now });
         }
     }
 }

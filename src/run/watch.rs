@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// So often something is asked over links that are lost before the answer is there.
 const MOST_ASKED: usize = 6;
 /// A run that is out of sight has ended so long after all that it may take.
-const OVERDUE: Duration = Duration::from_secs(60);
+pub(super) const OVERDUE: Duration = Duration::from_secs(60);
 
 /// How a run ended, as far as its controller can tell.
 pub enum Ended {
@@ -35,7 +35,6 @@ impl DeviceNight<'_, '_> {
     /// Wait until the run has a sealed result. It is asked for again when nothing was heard for `deadline`.
     pub(super) fn wait(&mut self, run_id: &str, deadline: Duration) -> Result<Ended, Stop> {
         let mut ask_at = Instant::now() + deadline;
-        let over_at = ask_at + OVERDUE;
         let mut asked = 0;
         let mut cancelled = false;
         loop {
@@ -45,8 +44,12 @@ impl DeviceNight<'_, '_> {
                 Stopping::DetachAt { moment } if now >= moment => return Err(Stop::Asked),
                 Stopping::Cancel if !cancelled => {
                     match self.session.cancel(run_id) {
-                        // Heard of below, and asked for again then.
-                        Err(DeviceError::LinkLost { .. }) => {}
+                        // Asked for again once it is back.
+                        Err(DeviceError::LinkLost { reason, .. }) => {
+                            if let Some(ended) = self.come_back(run_id, &reason)? {
+                                return Ok(ended);
+                            }
+                        }
                         Err(e) if !e.is_unknown_run() => return Err(e.into()),
                         _ => cancelled = true,
                     }
@@ -70,7 +73,7 @@ impl DeviceNight<'_, '_> {
                     return Ok(Ended::Unsealed { reason: message });
                 }
                 Some(Happening::LinkLost { session, reason }) if session == self.session.serial => {
-                    if let Some(ended) = self.come_back(run_id, &reason, over_at)? {
+                    if let Some(ended) = self.come_back(run_id, &reason)? {
                         return Ok(ended);
                     }
                     ask_at = Instant::now() + deadline;
@@ -83,7 +86,7 @@ impl DeviceNight<'_, '_> {
                             DeviceError::NoAnswer { device, reason: format!("run {run_id} is long past its time-outs and doesn't end") }.into()
                         );
                     }
-                    if let Some(ended) = ended(self.asking(|session| session.attach(run_id))?) {
+                    if let Some(ended) = self.attach(run_id)? {
                         return Ok(ended);
                     }
                     ask_at = Instant::now() + deadline;
@@ -98,7 +101,7 @@ impl DeviceNight<'_, '_> {
     /// device, and as long as it lasts nothing is done for others.
     fn enters(&mut self, run_id: String, phase: Phase) {
         let (crew, id) = (&self.line.night.crew, &self.line.device.id);
-        if self.is_here && matches!(phase, Phase::Warmup | Phase::Measure) {
+        if self.is_here() && matches!(phase, Phase::Warmup | Phase::Measure) {
             crew.set_quiet(id, true);
             self.quiet_since.get_or_insert_with(Since::now);
         }
@@ -112,11 +115,25 @@ impl DeviceNight<'_, '_> {
     }
 
     /// Reconnect and follow the run again; `Some` if it has ended meanwhile.
-    fn come_back(&mut self, run_id: &str, reason: &str, until: Instant) -> Result<Option<Ended>, Stop> {
-        self.reconnect(reason, Some(until))?;
-        self.asking(|session| match session.attach(run_id) {
-            Err(e) if e.is_unknown_run() => Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into(), restarted: false })),
-            state => Ok(ended(state?)),
+    fn come_back(&mut self, run_id: &str, reason: &str) -> Result<Option<Ended>, Stop> {
+        self.reconnect(reason)?;
+        match self.attach(run_id) {
+            Err(Stop::Device(e)) if e.is_unknown_run() => {
+                Ok(Some(Ended::Lost { reason: "the device knows nothing of it any more".into(), restarted: false }))
+            }
+            other => other,
+        }
+    }
+
+    /// Follow a run from where it is; `Some` if it has ended.
+    pub(super) fn attach(&mut self, run_id: &str) -> Result<Option<Ended>, Stop> {
+        Ok(match self.asking(|session| session.attach(run_id))? {
+            RunState::Running { phase } => {
+                self.enters(run_id.to_owned(), phase);
+                None
+            }
+            RunState::Sealed { bytes, sha256 } => Some(Ended::Sealed { bytes, sha256 }),
+            RunState::Lost { reason, restarted } => Some(Ended::Lost { reason, restarted }),
         })
     }
 
@@ -124,7 +141,7 @@ impl DeviceNight<'_, '_> {
     pub(super) fn asking<T>(&mut self, ask: impl Fn(&mut Session) -> Result<T, DeviceError>) -> Result<T, Stop> {
         for _ in 1..MOST_ASKED {
             match ask(&mut self.session) {
-                Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason, None)?,
+                Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason)?,
                 other => return Ok(other?),
             }
         }
@@ -132,19 +149,11 @@ impl DeviceNight<'_, '_> {
     }
 
     /// A new connection to the same keeper, or to a new one where it is gone.
-    fn reconnect(&mut self, reason: &str, until: Option<Instant>) -> Result<(), Stop> {
-        let (session, given_back) = self.line.reopen(reason, until)?;
+    fn reconnect(&mut self, reason: &str) -> Result<(), Stop> {
+        let (session, given_back) = self.line.reopen(reason, self.runs_until)?;
         self.session = session;
         self.line.night.given_back(&self.line.device.id, given_back);
         Ok(())
-    }
-}
-
-pub(super) fn ended(state: RunState) -> Option<Ended> {
-    match state {
-        RunState::Running { .. } => None,
-        RunState::Sealed { bytes, sha256 } => Some(Ended::Sealed { bytes, sha256 }),
-        RunState::Lost { reason, restarted } => Some(Ended::Lost { reason, restarted }),
     }
 }
 

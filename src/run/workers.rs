@@ -69,7 +69,7 @@ impl<'a> Night<'a> {
                     let until = moment + LEAVE_WITHIN;
                     match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
                         Ok(next) => next,
-                        Err(_) => self.end_without_them(),
+                        Err(_) => self.end_without_them(result),
                     }
                 }
                 // As long as somebody works, somebody will tell.
@@ -115,11 +115,19 @@ impl<'a> Night<'a> {
         self.crew.stop(Stopping::DetachAt { moment: Instant::now() });
     }
 
-    /// Somebody hangs in something long, such as a device that hashes its models.
-    fn end_without_them(&self) -> ! {
-        let _ = self.finish();
-        let signal = self.state().summary.interrupted_by.unwrap_or(0);
-        std::process::exit(128 + signal)
+    /// Somebody hangs in something long, such as a device that hashes its models, and there is no way to return before it does.
+    fn end_without_them(&self, result: Result<(), RunError>) -> ! {
+        let finished = self.finish().map_err(RunError::from);
+        let fault = self.state().fatal.take().map(RunError::from);
+        let error = result.and(fault.map_or(Ok(()), Err)).and(finished).err();
+        if let Some(error) = &error {
+            self.emit(Event::Warning { message: error.to_string() });
+        }
+        let interrupted = self.state().summary.interrupted_by;
+        std::process::exit(match (error, interrupted) {
+            (Some(error), _) => error.exit_code().into(),
+            (None, signal) => 128 + signal.unwrap_or(0),
+        })
     }
 }
 

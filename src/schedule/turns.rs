@@ -4,7 +4,7 @@
 //! goes on without us; it takes none of the places of those that work.
 
 use indexmap::IndexMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Devices that share one run one at a time.
@@ -34,19 +34,27 @@ struct Member {
     quiet: bool,
     /// It can't be reached.
     away: bool,
-    /// It has said which machine it is.
+    /// It has a session with its machine's keeper.
     known: bool,
+    /// Nobody works on it any more, although its run may go on.
+    gone: bool,
+    /// It would have its turn if another campaign had not.
+    outside: bool,
+}
+
+impl Member {
+    /// Are its groups its own?
+    fn holds(&self, now: Instant) -> bool {
+        self.state == State::Running || matches!(self.state, State::Lost(until) if now < until)
+    }
 }
 
 /// What a device that asks for its turn is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     Yours,
-    /// Ask again when something has changed, and then at the latest; `behind`: who has what it needs, `None` = all places are taken.
-    Wait {
-        again: Option<Instant>,
-        behind: Option<String>,
-    },
+    /// Ask again when something has changed, and then at the latest.
+    Wait(Option<Instant>),
 }
 
 /// The devices of a night.
@@ -66,15 +74,17 @@ impl Turns {
 
     /// Take a device in.
     pub fn enter(&mut self, device: &str, groups: impl IntoIterator<Item = Group>) {
-        let member = Member { groups: groups.into_iter().collect(), state: State::Free, quiet: false, away: false, known: false };
+        let member =
+            Member { groups: groups.into_iter().collect(), state: State::Free, quiet: false, away: false, known: false, gone: false, outside: false };
         self.members.insert(device.to_owned(), member);
     }
 
-    /// A device is there and says which machine it is; who else is that one, in the order they came in.
+    /// A device is there and says which machine it is, once more after that was started anew; who else is that one, in the order they came in.
     pub fn join(&mut self, device: &str, machine: &Group) -> Vec<String> {
         let others = |(name, member): (&String, &Member)| (name != device && member.groups.contains(machine)).then(|| name.clone());
         let others = self.members.iter().filter_map(others).collect();
         if let Some(member) = self.members.get_mut(device) {
+            member.groups.retain(|group| matches!(group, Group::Named(_)));
             member.groups.insert(machine.clone());
             member.known = true;
         }
@@ -84,7 +94,7 @@ impl Turns {
     /// A device has nothing to do any more. One that was lost in its turn keeps its groups as if it were still there.
     pub fn leave(&mut self, device: &str) {
         match self.members.get_mut(device) {
-            Some(member) if matches!(member.state, State::Lost(_)) => member.away = true,
+            Some(member) if matches!(member.state, State::Lost(_)) => (member.away, member.gone) = (true, true),
             _ => _ = self.members.shift_remove(device),
         }
     }
@@ -92,7 +102,7 @@ impl Turns {
     /// Is it here and has something to do?
     #[must_use]
     pub fn is_in(&self, device: &str) -> bool {
-        self.members.contains_key(device)
+        self.members.get(device).is_some_and(|member| !member.gone)
     }
 
     /// A device can be reached, or can't.
@@ -111,18 +121,42 @@ impl Turns {
     /// Does another device that is there and has something to do use this machine's keeper?
     #[must_use]
     pub fn is_shared(&self, device: &str, machine: &Group) -> bool {
-        self.members.iter().any(|(name, member)| name != device && member.known && member.groups.contains(machine))
+        let uses = |member: &Member| member.known && !member.away && member.groups.contains(machine);
+        self.members.iter().any(|(name, member)| name != device && uses(member))
     }
 
-    /// Devices that have something to do.
+    /// A device needs this machine's keeper no more; true = nobody does, and whoever was the last one ends it.
+    pub fn let_go(&mut self, device: &str, machine: &Group) -> bool {
+        if let Some(member) = self.members.get_mut(device) {
+            member.known = false;
+        }
+        !self.is_shared(device, machine)
+    }
+
+    /// Devices that somebody works on.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.members.len()
+        self.members.values().filter(|member| !member.gone).count()
     }
 
-    /// A device wants to do something on its machine.
+    /// Names of a device's groups.
+    #[must_use]
+    pub fn named(&self, device: &str) -> Vec<String> {
+        let groups = self.members.get(device).into_iter().flat_map(|member| &member.groups);
+        groups.filter_map(|group| if let Group::Named(name) = group { Some(name.clone()) } else { None }).collect()
+    }
+
+    /// Names of the groups whose turn somebody has, or had when it was lost, or waits for outside.
+    #[must_use]
+    pub fn wanted(&self, now: Instant) -> BTreeSet<String> {
+        let groups = self.members.values().filter(|member| member.holds(now) || member.outside).flat_map(|member| &member.groups);
+        groups.filter_map(|group| if let Group::Named(name) = group { Some(name.clone()) } else { None }).collect()
+    }
+
+    /// A device wants to do something on its machine. When it is its turn, it [takes](Turns::take) it, or somebody [outside](Turns::outside)
+    /// has it.
     pub fn ask(&mut self, device: &str, now: Instant) -> Turn {
-        let Some(member) = self.members.get_mut(device) else { return Turn::Wait { again: None, behind: None } };
+        let Some(member) = self.members.get_mut(device) else { return Turn::Wait(None) };
         if member.state == State::Running {
             return Turn::Yours;
         }
@@ -130,52 +164,51 @@ impl Turns {
             self.asked += 1;
             member.state = State::Waiting(self.asked);
         }
-        let answer = self.next_turn(device, now);
-        if let (Turn::Yours, Some(member)) = (&answer, self.members.get_mut(device)) {
-            member.state = State::Running;
+        self.next_turn(device, now)
+    }
+
+    /// It has its turn from now on.
+    pub fn take(&mut self, device: &str) {
+        if let Some(member) = self.members.get_mut(device) {
+            (member.state, member.outside) = (State::Running, false);
         }
-        answer
+    }
+
+    /// Another campaign has the turn: it waits on, before those who came later, and takes no place meanwhile.
+    pub fn outside(&mut self, device: &str) {
+        if let Some(member) = self.members.get_mut(device) {
+            member.outside = true;
+        }
     }
 
     fn next_turn(&self, device: &str, now: Instant) -> Turn {
-        let runs = |member: &Member| member.state == State::Running;
-        let holds = |member: &Member| runs(member) || matches!(member.state, State::Lost(until) if now < until);
-        let mut places = self.most.saturating_sub(self.members.values().filter(|member| runs(member)).count());
-        let mut taken: BTreeMap<&Group, &str> = BTreeMap::new();
-        for (name, member) in self.members.iter().filter(|(_, member)| holds(member)) {
-            taken.extend(member.groups.iter().map(|group| (group, name.as_str())));
-        }
-        let mut waiting: Vec<(u64, &String, &Member)> = Vec::new();
-        for (name, member) in &self.members {
-            if let State::Waiting(since) = member.state {
-                waiting.push((since, name, member));
-            }
-        }
-        waiting.sort_unstable_by_key(|(since, ..)| *since);
+        let mut places = self.most.saturating_sub(self.members.values().filter(|member| member.state == State::Running).count());
+        let holding = self.members.values().filter(|member| member.holds(now));
+        let mut taken: BTreeSet<&Group> = holding.flat_map(|member| &member.groups).collect();
+        let since =
+            |(name, member): (&'_ String, &'_ Member)| if let State::Waiting(since) = member.state { Some((since, name.clone())) } else { None };
+        let mut waiting: Vec<(u64, String)> = self.members.iter().filter_map(since).collect();
+        waiting.sort_unstable();
         // Whoever waits keeps those behind it from its groups, so that it comes to its turn however many they are.
-        for (_, name, member) in waiting {
-            let behind = member.groups.iter().find_map(|group| taken.get(group).copied());
+        for (_, name) in waiting {
+            let member = &self.members[&name];
+            let is_free = member.groups.iter().all(|group| !taken.contains(group));
             if name == device {
-                let again = self.members.values().filter_map(|member| if let State::Lost(until) = member.state { Some(until) } else { None });
-                return match behind {
-                    None if places > 0 => Turn::Yours,
-                    behind => Turn::Wait { again: again.filter(|until| *until > now).min(), behind: behind.map(str::to_owned) },
-                };
+                let lost = self.members.values().filter_map(|member| if let State::Lost(until) = member.state { Some(until) } else { None });
+                return if is_free && places > 0 { Turn::Yours } else { Turn::Wait(lost.filter(|until| *until > now).min()) };
             }
-            if behind.is_none() {
+            if is_free && !member.outside {
                 places = places.saturating_sub(1);
             }
-            for group in &member.groups {
-                taken.entry(group).or_insert(name);
-            }
+            taken.extend(&member.groups);
         }
-        Turn::Wait { again: None, behind: None }
+        Turn::Wait(None)
     }
 
     /// Its turn is over, or it doesn't wait any more. What a lost one holds is not given back by that.
     pub fn done(&mut self, device: &str) {
         if let Some(member) = self.members.get_mut(device) {
-            member.quiet = false;
+            (member.quiet, member.outside) = (false, false);
             if !matches!(member.state, State::Lost(_)) {
                 member.state = State::Free;
             }
@@ -230,9 +263,16 @@ mod tests {
         Group::Named(name.into())
     }
 
-    fn behind(device: Option<&str>) -> Turn {
-        Turn::Wait { again: None, behind: device.map(str::to_owned) }
+    /// As a device does that nobody outside keeps from its turn.
+    fn ask(turns: &mut Turns, device: &str, now: Instant) -> Turn {
+        let turn = turns.ask(device, now);
+        if turn == Turn::Yours {
+            turns.take(device);
+        }
+        turn
     }
+
+    const WAIT: Turn = Turn::Wait(None);
 
     #[test]
     fn devices_of_one_group_take_turns_and_others_dont_wait_for_them() {
@@ -240,10 +280,10 @@ mod tests {
         turns.enter("a", [named("shelf")]);
         turns.enter("b", [named("shelf")]);
         turns.enter("c", []);
-        assert_eq!([turns.ask("a", now), turns.ask("b", now), turns.ask("c", now)], [Turn::Yours, behind(Some("a")), Turn::Yours]);
+        assert_eq!([ask(&mut turns, "a", now), ask(&mut turns, "b", now), ask(&mut turns, "c", now)], [Turn::Yours, WAIT, Turn::Yours]);
         turns.done("a");
         // It wants the next one at once, and the other one has waited.
-        assert_eq!([turns.ask("a", now), turns.ask("b", now)], [behind(Some("b")), Turn::Yours]);
+        assert_eq!([ask(&mut turns, "a", now), ask(&mut turns, "b", now)], [WAIT, Turn::Yours]);
     }
 
     #[test]
@@ -252,9 +292,9 @@ mod tests {
         for device in ["a", "b", "c"] {
             turns.enter(device, []);
         }
-        assert_eq!([turns.ask("b", now), turns.ask("c", now), turns.ask("a", now)], [Turn::Yours, behind(None), behind(None)]);
+        assert_eq!([ask(&mut turns, "b", now), ask(&mut turns, "c", now), ask(&mut turns, "a", now)], [Turn::Yours, WAIT, WAIT]);
         turns.done("b");
-        assert_eq!([turns.ask("b", now), turns.ask("a", now), turns.ask("c", now)], [behind(None), behind(None), Turn::Yours]);
+        assert_eq!([ask(&mut turns, "b", now), ask(&mut turns, "a", now), ask(&mut turns, "c", now)], [WAIT, WAIT, Turn::Yours]);
     }
 
     #[test]
@@ -263,24 +303,24 @@ mod tests {
         turns.enter("a", [named("shelf")]);
         turns.enter("b", [named("shelf")]);
         turns.enter("c", []);
-        assert_eq!(turns.ask("a", now), Turn::Yours);
+        assert_eq!(ask(&mut turns, "a", now), Turn::Yours);
         turns.lost("a", now + 60 * s);
-        assert_eq!(turns.ask("b", now), Turn::Wait { again: Some(now + 60 * s), behind: Some("a".into()) });
-        assert_eq!(turns.ask("c", now), Turn::Yours);
+        assert_eq!(ask(&mut turns, "b", now), Turn::Wait(Some(now + 60 * s)));
+        assert_eq!(ask(&mut turns, "c", now), Turn::Yours);
         turns.done("c");
-        assert_eq!(turns.ask("b", now + 60 * s), Turn::Yours);
+        assert_eq!(ask(&mut turns, "b", now + 60 * s), Turn::Yours);
         assert!(!turns.found("a", now + 61 * s), "the other one has it now");
-        assert_eq!(turns.ask("a", now + 61 * s), behind(Some("b")));
+        assert_eq!(ask(&mut turns, "a", now + 61 * s), WAIT);
         turns.done("b");
-        assert_eq!(turns.ask("a", now + 62 * s), Turn::Yours);
+        assert_eq!(ask(&mut turns, "a", now + 62 * s), Turn::Yours);
         turns.lost("a", now + 100 * s);
         assert!(turns.found("a", now + 70 * s));
         // Given up in the middle of its run.
         turns.lost("a", now + 100 * s);
         turns.done("a");
         turns.leave("a");
-        assert_eq!(turns.ask("b", now + 71 * s), Turn::Wait { again: Some(now + 100 * s), behind: Some("a".into()) });
-        assert_eq!(turns.ask("b", now + 100 * s), Turn::Yours);
+        assert_eq!(ask(&mut turns, "b", now + 71 * s), Turn::Wait(Some(now + 100 * s)));
+        assert_eq!(ask(&mut turns, "b", now + 100 * s), Turn::Yours);
     }
 
     #[test]
@@ -289,16 +329,51 @@ mod tests {
         for device in ["a", "b"] {
             turns.enter(device, []);
         }
-        assert_eq!([turns.ask("a", now), turns.ask("b", now)], [Turn::Yours, Turn::Yours]);
+        assert_eq!([ask(&mut turns, "a", now), ask(&mut turns, "b", now)], [Turn::Yours, Turn::Yours]);
         assert_eq!(turns.join("a", &machine), [""; 0]);
         assert!(!turns.is_shared("a", &machine));
         assert_eq!(turns.join("b", &machine), ["a"]);
         assert!(turns.is_shared("a", &machine));
         turns.done("b");
-        assert_eq!(turns.ask("b", now), behind(Some("a")));
+        assert_eq!(ask(&mut turns, "b", now), WAIT);
+        // The last one gives the machine back.
+        assert!(!turns.let_go("a", &machine) && turns.let_go("b", &machine));
         turns.leave("a");
-        assert_eq!(turns.ask("b", now), Turn::Yours);
-        assert!(!turns.is_shared("b", &machine));
+        assert_eq!(ask(&mut turns, "b", now), Turn::Yours);
+        // It was started anew, which the other one has not seen.
+        turns.join("b", &Group::Machine("next boot".into()));
+        turns.enter("c", []);
+        assert_eq!(turns.join("c", &Group::Machine("next boot".into())), ["b"]);
+    }
+
+    #[test]
+    fn who_waits_for_another_campaign_takes_no_place_and_loses_none() {
+        let (now, mut turns) = (Instant::now(), Turns::new(1));
+        turns.enter("a", [named("shelf")]);
+        turns.enter("b", [named("shelf")]);
+        turns.enter("c", []);
+        assert_eq!(turns.ask("a", now), Turn::Yours);
+        turns.outside("a");
+        assert_eq!((ask(&mut turns, "b", now), ask(&mut turns, "c", now)), (WAIT, Turn::Yours));
+        assert_eq!(turns.wanted(now), BTreeSet::from(["shelf".to_owned()]));
+        turns.done("c");
+        assert_eq!((ask(&mut turns, "c", now), ask(&mut turns, "a", now)), (Turn::Yours, WAIT));
+        turns.done("c");
+        turns.done("b");
+        assert_eq!(ask(&mut turns, "a", now), Turn::Yours);
+        turns.done("a");
+        assert!(turns.wanted(now).is_empty());
+    }
+
+    #[test]
+    fn one_that_was_given_up_is_not_counted() {
+        let (now, mut turns) = (Instant::now(), Turns::new(9));
+        turns.enter("a", []);
+        turns.enter("b", []);
+        ask(&mut turns, "a", now);
+        turns.lost("a", now + Duration::from_secs(60));
+        turns.leave("a");
+        assert!(turns.count() == 1 && !turns.is_in("a") && !turns.others_are_at_work("b"));
     }
 
     #[test]
@@ -319,7 +394,7 @@ mod tests {
         for device in ["here", "b"] {
             turns.enter(device, []);
         }
-        assert_eq!([turns.ask("here", now), turns.ask("b", now)], [Turn::Yours, Turn::Yours]);
+        assert_eq!([ask(&mut turns, "here", now), ask(&mut turns, "b", now)], [Turn::Yours, Turn::Yours]);
         turns.set_quiet("here", true);
         assert!(turns.may_work("here") && !turns.may_work("b"));
         turns.done("here");
@@ -375,7 +450,7 @@ mod tests {
                     _ if !runs[d] && lost[d].is_none() => {
                         let before = runs.iter().filter(|runs| **runs).count();
                         served[d].get_or_insert_with(|| vec![0; devices]);
-                        if turns.ask(&names[d], now) == Turn::Yours {
+                        if ask(&mut turns, &names[d], now) == Turn::Yours {
                             assert!(before < most, "seed {seed}: all places were taken");
                             for other in 0..devices {
                                 let holds = runs[other] || lost[other].is_some_and(|until| now < until);

@@ -106,7 +106,7 @@ fn who_watches_sees_what_every_device_does_until_the_night_is_over() {
     let text = lines.collect::<Vec<_>>().join("\n");
     assert!(watching.wait().unwrap().success());
     let last = text.trim_end().rsplit("\n\n").next().unwrap();
-    assert!(last.contains("4/4 runs") && last.contains("over: 4 ok · 0 failed · 0 pending") && last.contains("given back"), "{text}");
+    assert!(last.contains("4/4 runs") && last.contains("over: 4 ok · 0 failed · 0 pending") && last.contains("through"), "{text}");
     // What is over can still be looked at.
     let json = bench.look(&["watch", "--json"]).expect(0);
     assert_eq!(json.stdout().lines().filter(|line| line.contains("\"event\":\"finished\"")).count(), 4);
@@ -126,4 +126,28 @@ fn who_watches_a_night_without_a_controller_is_told() {
     assert!(String::from_utf8(seen.stderr).unwrap().contains("no controller is at work"));
     bench.lab.write("go", "");
     bench.run(&[]).expect(0);
+}
+
+#[test]
+fn what_another_device_says_of_itself_moves_no_job_of_a_device_at_work() {
+    let bench = two_names();
+    bench.script("bench.sh", "echo '{\"score\": '$1'}'");
+    // `b` comes first in the plan and loses half of its points as soon as it is asked, which `a` is before.
+    bench.edit(
+        "c.yaml",
+        "devices: [a, b]\n",
+        "devices: [b, a]\n    when: device.id == 'a' or size < device.logical_cpus - device.logical_cpus + 2\n",
+    );
+    bench.run(&[]).expect(0);
+    let records = bench.lab.records("c");
+    assert_eq!(records.len(), 6);
+    for (path, record) in records {
+        let size = &record["ids"]["point"]["axes"]["size"];
+        assert_eq!(
+            (&record["metrics"]["score"]["value"], record["backend"]["executed"]["argv"][1].as_str()),
+            (&Value::from(size.as_f64()), Some(size.to_string().as_str())),
+            "{path:?}"
+        );
+    }
+    bench.look(&["status"]).expect(0);
 }

@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
         let is_set = |step: &PrepareStep| step.step == Step::Frequency && matches!(step.outcome, StepOutcome::Done | StepOutcome::Skipped);
         let session = &mut *keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let wait = settle::Wait {
-            gpus: session.kept.usage().of(self.spec, self.result.machine.gpus.iter().map(|gpu| gpu.subject.as_str())),
+            gpus: session.usage.of(self.spec, self.result.machine.gpus.iter().map(|gpu| gpu.subject.as_str())),
             session,
             snapshot: &mut || {
                 let snapshot = keeper.snapshot(&mut sources);
@@ -361,8 +361,7 @@ impl<'a> Run<'a> {
         (times.spawn_ns, times.exit_ns, times.drained_ns) = (ended.spawn_ns, ended.exit_ns, ended.drained_ns);
         let mut hashes = self.keeper.hashes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.result.mapped = mapped.iter().filter_map(|path| hashes.fact(path).ok()).collect();
-        let well = matches!(outcome, Outcome::Exited { wait_status: 0 });
-        self.keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner).kept.learn(self.spec, &self.result, well);
+        self.keeper.settling().lock().unwrap_or_else(std::sync::PoisonError::into_inner).usage.learn(self.spec, &self.result);
         Ok(outcome)
     }
 

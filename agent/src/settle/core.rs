@@ -25,8 +25,6 @@ pub enum Limit {
     Steady(String),
     /// It says nothing here, and why.
     LeftOut(String),
-    /// It may say something here, and isn't waited for: what it is held against, where that is known, and why.
-    Unasked(Option<f64>, String),
 }
 
 /// A value, or why there is none although there was one once.
@@ -87,26 +85,22 @@ impl Settling {
         self.temperatures().filter_map(|at| Some((self.watched[at].subject.clone()?, self.value(at)?))).collect()
     }
 
-    /// Those of them that were above what they are judged by; `None` where more than heat kept the wait from ending: what warms the device is
-    /// then at work.
-    pub fn too_warm(&self) -> Option<BTreeMap<String, f64>> {
-        let is_temperature = |at: &usize| self.watched[*at].criterion == Criterion::Temperature;
-        let unmet = || (0..self.watched.len()).filter(|at| self.met(*at) == Some(false));
-        let of = |at: usize| Some((self.watched[at].subject.clone()?, self.value(at)?));
-        unmet().all(|at| is_temperature(&at)).then(|| unmet().filter_map(of).collect())
+    /// Those of them that kept the wait from ending.
+    pub fn too_warm(&self) -> BTreeMap<String, f64> {
+        let unmet = self.temperatures().filter(|at| self.met(*at) == Some(false));
+        unmet.filter_map(|at| Some((self.watched[at].subject.clone()?, self.value(at)?))).collect()
     }
 
     /// Everything that was found. `reference`: what the limits of temperatures were made of.
     pub fn evidence(self, verdict: Option<Verdict>, reference: Option<Reference>) -> Evidence {
         let finding = |at: usize| {
             let Watched { criterion, subject, limit: by, .. } = &self.watched[at];
-            let no_limit = if let Limit::Steady(why) | Limit::LeftOut(why) | Limit::Unasked(_, why) = by { Some(why) } else { None };
-            let no_value = self.last[at].as_ref().err().filter(|_| !self.watched[at].is_left_out());
+            let no_limit = if let Limit::Steady(why) | Limit::LeftOut(why) = by { Some(why) } else { None };
+            let no_value = self.last[at].as_ref().err().filter(|_| !matches!(by, Limit::LeftOut(_)));
             Finding {
                 criterion: *criterion,
                 subject: subject.clone(),
                 met: self.met(at),
-                may_matter: matches!(by, Limit::Unasked(..)),
                 value: self.value(at),
                 limit: limit(by),
                 reason: no_value.or(no_limit).cloned(),
@@ -136,13 +130,13 @@ impl Settling {
     }
 
     fn value(&self, at: usize) -> Option<f64> {
-        self.last[at].as_ref().ok().copied().filter(|_| !matches!(self.watched[at].limit, Limit::LeftOut(_)))
+        self.last[at].as_ref().ok().copied().filter(|_| !self.watched[at].is_left_out())
     }
 
     /// Is it within its limit? What is left out is.
     fn is_within(&self, at: usize) -> bool {
         match &self.watched[at].limit {
-            Limit::LeftOut(_) | Limit::Unasked(..) => true,
+            Limit::LeftOut(_) => true,
             Limit::Steady(_) => false,
             Limit::AtMost(limit) => self.value(at).is_some_and(|value| value <= *limit),
         }
@@ -158,16 +152,12 @@ impl Settling {
 
 impl Watched {
     fn is_left_out(&self) -> bool {
-        matches!(self.limit, Limit::LeftOut(_) | Limit::Unasked(..))
+        matches!(self.limit, Limit::LeftOut(_))
     }
 }
 
 fn limit(limit: &Limit) -> Option<f64> {
-    match limit {
-        Limit::AtMost(limit) => Some(*limit),
-        Limit::Unasked(limit, _) => *limit,
-        Limit::Steady(_) | Limit::LeftOut(_) => None,
-    }
+    if let Limit::AtMost(limit) = limit { Some(*limit) } else { None }
 }
 
 fn ns(ms: u64) -> u64 {
@@ -415,7 +405,7 @@ mod tests {
         let mut settling = Settling::new(RULE, both.clone(), BEGAN);
         settling.look(BEGAN + S, vec![Ok(cpu(1)), Ok(gpu(1))]);
         assert_eq!(settling.temperature(), (Some(gpu(1)), Some(38.0)));
-        assert_eq!(settling.too_warm().unwrap().len(), 2);
+        assert_eq!(settling.too_warm().len(), 2);
         settling.look(BEGAN + 2 * S, vec![Ok(70.0), Err("it is gone".into())]);
         assert_eq!(settling.temperature(), (Some(70.0), Some(48.0)), "the other tells nothing");
         let (second, verdict, _) = waited(RULE, both, |s| vec![Ok(cpu(s)), Ok(gpu(s))]);
@@ -461,17 +451,6 @@ mod tests {
         // Ten minutes up, ten minutes down, a degree a minute.
         let triangle = |s: u64| (70.0 - ((s % 1200) as f64 / 60.0 - 10.0).abs()).floor();
         assert_eq!(waited(rule, board(), |s| vec![Ok(triangle(s)), Ok(0.0)]).1, Verdict::TimedOut);
-    }
-
-    #[test]
-    fn what_somebody_else_warms_is_not_too_warm_by_itself() {
-        let at_the_end = |cores: f64| {
-            let mut settling = Settling::new(RULE, board(), BEGAN);
-            assert_eq!(settling.look(BEGAN + 180 * S, vec![Ok(60.0), Ok(cores)]), Some(Verdict::TimedOut));
-            settling.too_warm()
-        };
-        assert_eq!(at_the_end(0.05), Some([("cpu-thermal".to_owned(), 60.0)].into()));
-        assert_eq!(at_the_end(0.5), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::core::{Limit, Settling, Value, Watched};
 use super::reference::Kept;
-use super::usage::Use;
+use super::usage::Usage;
 use crate::load::Census;
 use crate::sampler::Sensors;
 use crate::sys;
@@ -28,17 +28,18 @@ pub struct Session {
     limits: Sensors,
     /// By policy, the widest limits that it had without our doing.
     widest: BTreeMap<String, Limits>,
-    pub kept: Kept,
-    /// What GPUs said when its keeper started.
+    kept: Kept,
+    /// What GPUs said when it began.
     began: Vec<Reading>,
+    pub usage: Usage,
 }
 
 impl Session {
     /// For when nothing has been done to the machine yet, and everything is given back that an earlier keeper had borrowed. `now`: what its
     /// sensors say.
     pub fn open(root: &Path, kept: Kept, now: Vec<Reading>) -> Session {
-        let limits = Sensors::frequency_limits(root);
-        let mut session = Session { root: root.to_owned(), limits, widest: BTreeMap::new(), kept, began: now };
+        let (limits, usage) = (Sensors::frequency_limits(root), Usage::default());
+        let mut session = Session { root: root.to_owned(), limits, widest: BTreeMap::new(), kept, began: now, usage };
         session.widest = known(&session.read_limits());
         session
     }
@@ -66,8 +67,8 @@ pub struct Wait<'a> {
     pub snapshot: &'a mut dyn FnMut() -> Snapshot,
     /// The run has set the frequency limits itself: they are to stay as they are when the wait begins.
     pub limits_are_set: bool,
-    /// Every GPU: those that the run is expected to use are waited for.
-    pub gpus: BTreeMap<String, Use>,
+    /// Every GPU; `None` = it is waited for, else why not.
+    pub gpus: BTreeMap<String, Option<String>>,
     /// Becomes readable when the wait is to be given up.
     pub cancelled: RawFd,
     /// Told after each look: the temperature, and what it has to come down to.
@@ -98,7 +99,7 @@ pub fn wait(wait: Wait<'_>, rule: Rule) -> Evidence {
     let mut evidence = settling.evidence(verdict, reference);
     match verdict {
         Some(Verdict::Settled | Verdict::SettledSteady) => kept.settled(&values),
-        Some(Verdict::TimedOut) => evidence.raised_to = kept.timed_out(&values, too_warm.as_ref()),
+        Some(Verdict::TimedOut) => evidence.raised_to = kept.timed_out(&values, &too_warm),
         None => {}
     }
     evidence
@@ -119,7 +120,13 @@ struct Eyes<'a> {
 }
 
 impl<'a> Eyes<'a> {
-    fn open(session: &'a mut Session, first: Snapshot, limits_are_set: bool, gpus: BTreeMap<String, Use>, rule: Rule) -> (Eyes<'a>, Vec<Watched>) {
+    fn open(
+        session: &'a mut Session,
+        first: Snapshot,
+        limits_are_set: bool,
+        gpus: BTreeMap<String, Option<String>>,
+        rule: Rule,
+    ) -> (Eyes<'a>, Vec<Watched>) {
         let (sensor, temperature) = temperature(&session.kept, &first, rule.temp_within_c);
         let is_throttle = |reading: &&Reading| [ColumnName::ThrottleBits, ColumnName::Throttles].iter().any(|column| is_of(reading, *column));
         let throttle: Vec<Reading> = first.readings.iter().filter(is_throttle).filter(|reading| reading.value.is_some()).cloned().collect();
@@ -144,8 +151,8 @@ impl<'a> Eyes<'a> {
         ];
         let set_limits = limits_are_set.then(|| known(&limits));
         let mut of_gpus = Vec::new();
-        for (gpu, its_use) in gpus {
-            for (criterion, column, limit) in of_gpu(session, &first, &gpu, its_use, rule.temp_within_c) {
+        for (gpu, left_out) in gpus {
+            for (criterion, column, limit) in of_gpu(session, &first, &gpu, left_out, rule.temp_within_c) {
                 let source = source(of_subject(&first.readings, column, &gpu));
                 all.push(Watched { criterion, subject: Some(gpu.clone()), limit, source });
                 of_gpus.push((column, gpu.clone()));
@@ -228,23 +235,14 @@ fn temperature(kept: &Kept, now: &Snapshot, within_c: f64) -> (Option<String>, L
 }
 
 /// What is looked at of a GPU, and what it is judged by.
-fn of_gpu(session: &Session, now: &Snapshot, gpu: &str, its_use: Use, within_c: f64) -> Vec<(Criterion, ColumnName, Limit)> {
+fn of_gpu(session: &Session, now: &Snapshot, gpu: &str, left_out: Option<String>, within_c: f64) -> Vec<(Criterion, ColumnName, Limit)> {
     use ColumnName::{GpuMemory, GpuProcesses, Temperature};
-    let at_most = |celsius: &f64| celsius + within_c;
-    let left_out = match its_use {
-        Use::Expected => None,
-        Use::Off(why) => Some(Limit::LeftOut(why.into())),
-        Use::Unknown => {
-            let limit = session.kept.reference().ok().and_then(|reference| reference.values.get(gpu)).map(at_most);
-            Some(Limit::Unasked(limit, "no run of this campaign was seen to compute on it".into()))
-        }
-    };
-    if let Some(left_out) = left_out {
-        return vec![(Criterion::Temperature, Temperature, left_out)];
+    if let Some(why) = left_out {
+        return vec![(Criterion::Temperature, Temperature, Limit::LeftOut(why))];
     }
     let temperature = match session.kept.reference() {
         Ok(reference) => match (reference.values.get(gpu), reference.absent.get(gpu)) {
-            (Some(celsius), _) => Limit::AtMost(at_most(celsius)),
+            (Some(celsius), _) => Limit::AtMost(celsius + within_c),
             (None, Some(why)) => Limit::LeftOut(format!("not read at first contact: {why}")),
             (None, None) => Limit::LeftOut("not there at first contact".into()),
         },
@@ -253,15 +251,15 @@ fn of_gpu(session: &Session, now: &Snapshot, gpu: &str, its_use: Use, within_c: 
             _ => Limit::LeftOut("no temperature is told".into()),
         },
     };
-    let since_then = |column, limit: fn(f64) -> f64| match of_subject(&session.began, column, gpu).map(value) {
+    let since_it_began = |column, limit: fn(f64) -> f64| match of_subject(&session.began, column, gpu).map(value) {
         Some(Ok(began)) => Limit::AtMost(limit(began)),
-        Some(Err(why)) => Limit::LeftOut(format!("not read when the keeper started: {why}")),
-        None => Limit::LeftOut("not there when the keeper started".into()),
+        Some(Err(why)) => Limit::LeftOut(format!("not read when the session began: {why}")),
+        None => Limit::LeftOut("not there when the session began".into()),
     };
     vec![
         (Criterion::Temperature, Temperature, temperature),
-        (Criterion::GpuProcesses, GpuProcesses, since_then(GpuProcesses, |_| 0.0)),
-        (Criterion::GpuMemory, GpuMemory, since_then(GpuMemory, |bytes| bytes + GPU_MEMORY_WITHIN_BYTES)),
+        (Criterion::GpuProcesses, GpuProcesses, since_it_began(GpuProcesses, |_| 0.0)),
+        (Criterion::GpuMemory, GpuMemory, since_it_began(GpuMemory, |bytes| bytes + GPU_MEMORY_WITHIN_BYTES)),
     ]
 }
 

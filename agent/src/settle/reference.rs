@@ -1,16 +1,11 @@
-//! The reference: temperatures of the device at rest and the GPUs of its commands, kept on its disk for each results directory, whatever
-//! becomes of keepers.
+//! The reference: temperatures of the device at rest, kept on its disk for each results directory, whatever becomes of keepers.
 //!
-//! Takes the readings of the first contact and of waits, and results; gives what the next wait is judged by; must not know why a wait ended
-//! as it did.
+//! Takes the readings of the first contact and of waits, gives what the next wait is judged by; must not know why a wait ended as it did.
 
-use super::usage::Usage;
 use crate::{spool, sys};
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::format::{Format, Unread};
-use isotherm_wire::result::RunResult;
 use isotherm_wire::settle::{Reference, TIMEOUTS_THAT_RAISE};
-use isotherm_wire::task::RunSpec;
 use isotherm_wire::telemetry::Reading;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,11 +23,8 @@ pub const DIRECTORY: &str = "references";
 struct Stored {
     reference_version: u32,
     reference: Reference,
-    /// How warm sensors were when waits ended that found them too warm, without another one of theirs in between: the first of each sensor,
-    /// the second ones, and so on.
+    /// Temperatures with which the last waits ended that found the device too warm, without another one in between.
     too_warm: Vec<BTreeMap<String, f64>>,
-    #[serde(default)]
-    usage: Usage,
 }
 
 /// The reference of one results directory.
@@ -40,74 +32,71 @@ struct Stored {
 pub struct Kept {
     dir: PathBuf,
     file: String,
-    /// Empty where what is there can't be read; what is learnt then lasts as long as its keeper.
-    stored: Stored,
-    unread: Option<String>,
+    /// Why there is none.
+    stored: Result<Stored, String>,
 }
 
 impl Kept {
     /// What is on the disk of a state directory; at first contact, which is when nothing is there, the readings that `first` gives.
     pub fn open(state: &Path, results_id: &str, first: impl FnOnce() -> Vec<Reading>) -> Kept {
         let (dir, file) = (state.join(DIRECTORY), format!("{results_id}.json"));
+        if !spool::is_run_id(results_id) {
+            return Kept { dir, file, stored: Err(format!("{results_id:?} is no id of a results directory")) };
+        }
         let path = dir.join(&file);
-        let unread = |why: String| (contact(&[]), Some(why));
-        let (stored, unread) = match fs::read(&path) {
-            _ if !spool::is_run_id(results_id) => unread(format!("{results_id:?} is no id of a results directory")),
-            Ok(bytes) => match REFERENCE.read(&bytes) {
-                Ok(stored) => (stored, None),
-                Err(why @ Unread::Newer { .. }) => unread(format!("{}: {why}", path.display())),
-                Err(Unread::Shape(why)) => unread(format!("{} is damaged ({why}): remove it while the device is at rest", path.display())),
-            },
+        let stored = match fs::read(&path) {
+            Ok(bytes) => REFERENCE.read(&bytes).map_err(|why| match why {
+                Unread::Newer { .. } => format!("{}: {why}", path.display()),
+                Unread::Shape(why) => format!("{} is damaged ({why}): remove it while the device is at rest", path.display()),
+            }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let kept = Kept { dir, file, stored: contact(&first()), unread: None };
+                let kept = Kept { dir, file, stored: Ok(contact(&first())) };
                 kept.write();
                 return kept;
             }
-            Err(e) => unread(format!("{}: {e}", path.display())),
+            Err(e) => Err(format!("{}: {e}", path.display())),
         };
-        Kept { dir, file, stored, unread }
+        Kept { dir, file, stored }
     }
 
     /// # Errors
     /// In words: what is there can't be read. It stays as it is.
     pub fn reference(&self) -> Result<&Reference, &str> {
-        self.unread.as_deref().map_or(Ok(&self.stored.reference), Err)
-    }
-
-    /// Which commands were seen on which GPUs.
-    pub fn usage(&self) -> &Usage {
-        &self.stored.usage
-    }
-
-    /// See [`Usage::learn`].
-    pub fn learn(&mut self, spec: &RunSpec, result: &RunResult, well: bool) {
-        self.change(|stored| stored.usage.learn(spec, result, well));
+        self.stored.as_ref().map(|stored| &stored.reference).map_err(String::as_str)
     }
 
     /// The device has settled at these temperatures.
     pub fn settled(&mut self, values: &BTreeMap<String, f64>) {
         self.change(|stored| {
-            values.keys().for_each(|sensor| stored.cool(sensor));
+            stored.too_warm.clear();
             for (sensor, known) in &mut stored.reference.values {
                 *known = values.get(sensor).map_or(*known, |value| known.min(*value));
             }
         });
     }
 
-    /// A wait ended without that, with these temperatures, of which `too_warm` alone kept it from ending (`None` = something else did, too).
-    /// A sensor of which that was so too often has its reference raised to the coolest of these ends; their values then, else nothing.
-    pub fn timed_out(&mut self, values: &BTreeMap<String, f64>, too_warm: Option<&BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
+    /// A wait ended without that, with these temperatures, of which `too_warm` kept it from ending. A sensor of which that was so too often
+    /// has its reference raised to the coolest of these ends; their values then, else nothing.
+    pub fn timed_out(&mut self, values: &BTreeMap<String, f64>, too_warm: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
         let mut raised_to = BTreeMap::new();
         self.change(|stored| {
-            // Work beside it says nothing of how warm the device is at rest, and neither does a sensor that was lost or not looked at.
-            let Some(too_warm) = too_warm else { return };
-            for sensor in values.keys() {
-                let Some(celsius) = too_warm.get(sensor) else {
-                    stored.cool(sensor);
-                    continue;
-                };
-                let Some(coolest) = stored.too_warm(sensor, *celsius) else { continue };
-                if let Some(known) = stored.reference.values.get_mut(sensor).filter(|known| coolest > **known) {
+            // A sensor that is lost, or work beside it, says nothing of how warm the device is at rest.
+            if values.is_empty() {
+                return;
+            }
+            if too_warm.is_empty() {
+                return stored.too_warm.clear();
+            }
+            stored.too_warm.push(too_warm.clone());
+            if stored.too_warm.len() < TIMEOUTS_THAT_RAISE {
+                return;
+            }
+            let ends = std::mem::take(&mut stored.too_warm);
+            for (sensor, known) in &mut stored.reference.values {
+                // One of several sensors may have been cool enough at times.
+                let Some(of_ends) = ends.iter().map(|end| end.get(sensor).copied()).collect::<Option<Vec<f64>>>() else { continue };
+                let coolest = of_ends.into_iter().fold(f64::INFINITY, f64::min);
+                if coolest > *known {
                     *known = coolest;
                     raised_to.insert(sensor.clone(), coolest);
                 }
@@ -118,47 +107,25 @@ impl Kept {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Stored)) {
-        let before = self.stored.clone();
-        change(&mut self.stored);
-        if self.stored != before || !self.dir.join(&self.file).exists() {
+        let Ok(stored) = &mut self.stored else { return };
+        let before = stored.clone();
+        change(stored);
+        if *stored != before || !self.dir.join(&self.file).exists() {
             self.write();
         }
     }
 
     /// Where it can't be written, this keeper knows it all the same, and tries again with the next change.
     fn write(&self) {
-        if self.unread.is_some() {
-            return;
-        }
+        let Ok(stored) = &self.stored else { return };
         let write = || -> io::Result<()> {
             fs::create_dir_all(&self.dir)?;
-            spool::write_durably(&self.dir, &self.file, &serde_json::to_vec(&self.stored)?)?;
+            spool::write_durably(&self.dir, &self.file, &serde_json::to_vec(stored)?)?;
             fs::File::open(self.dir.parent().unwrap_or(&self.dir))?.sync_all()
         };
         if let Err(e) = write() {
             eprintln!("the reference {} can't be written: {e}", self.dir.join(&self.file).display());
         }
-    }
-}
-
-impl Stored {
-    /// A wait that looked at this sensor was kept from nothing by it.
-    fn cool(&mut self, sensor: &str) {
-        self.too_warm.iter_mut().for_each(|ends| _ = ends.remove(sensor));
-        self.too_warm.retain(|ends| !ends.is_empty());
-    }
-
-    /// It was too warm at the end of one. Too often by now: the coolest of these ends, and they are counted anew.
-    fn too_warm(&mut self, sensor: &str, celsius: f64) -> Option<f64> {
-        let free = self.too_warm.iter().position(|ends| !ends.contains_key(sensor)).unwrap_or(self.too_warm.len());
-        if free + 1 < TIMEOUTS_THAT_RAISE {
-            self.too_warm.resize_with(self.too_warm.len().max(free + 1), BTreeMap::new);
-            self.too_warm[free].insert(sensor.to_owned(), celsius);
-            return None;
-        }
-        let coolest = self.too_warm.iter().filter_map(|ends| ends.get(sensor)).copied().fold(celsius, f64::min);
-        self.cool(sensor);
-        Some(coolest)
     }
 }
 
@@ -171,7 +138,7 @@ fn contact(readings: &[Reading]) -> Stored {
             None => _ = reference.absent.insert(sensor, reading.absent.clone().unwrap_or_else(|| "it gave no value".into())),
         }
     }
-    Stored { reference_version: REFERENCE.version(), reference, too_warm: Vec::new(), usage: Usage::default() }
+    Stored { reference_version: REFERENCE.version(), reference, too_warm: Vec::new() }
 }
 
 #[cfg(test)]
@@ -222,14 +189,14 @@ mod tests {
     #[test]
     fn three_time_outs_in_a_row_raise_it_to_the_coolest_of_their_ends() {
         let state = tempfile::tempdir().unwrap();
-        assert!(opened(state.path(), 40.0).timed_out(&at(51.0), Some(&at(51.0))).is_empty());
+        assert!(opened(state.path(), 40.0).timed_out(&at(51.0), &at(51.0)).is_empty());
         // Whichever keeper sees them.
-        assert!(opened(state.path(), 0.0).timed_out(&at(50.0), Some(&at(50.0))).is_empty());
+        assert!(opened(state.path(), 0.0).timed_out(&at(50.0), &at(50.0)).is_empty());
         let mut kept = opened(state.path(), 0.0);
-        assert_eq!(kept.timed_out(&at(52.0), Some(&at(52.0))), at(50.0));
+        assert_eq!(kept.timed_out(&at(52.0), &at(52.0)), at(50.0));
         let reference = kept.reference().unwrap();
         assert_eq!((&reference.values, reference.raised), (&at(50.0), 1));
-        assert!(kept.timed_out(&at(60.0), Some(&at(60.0))).is_empty(), "they are counted anew");
+        assert!(kept.timed_out(&at(60.0), &at(60.0)).is_empty(), "they are counted anew");
     }
 
     #[test]
@@ -241,44 +208,26 @@ mod tests {
         // A GPU that stays hot beside a CPU which is a little above its own reference, and too warm but once.
         for (cpu, gpu) in [(41.0, 61.0), (52.0, 60.0)] {
             let too_warm = if cpu > 43.0 { both(cpu, gpu) } else { [("GPU-5b3c7f00".to_owned(), gpu)].into() };
-            assert!(kept.timed_out(&both(cpu, gpu), Some(&too_warm)).is_empty());
+            assert!(kept.timed_out(&both(cpu, gpu), &too_warm).is_empty());
         }
         let too_warm = [("GPU-5b3c7f00".to_owned(), 62.0)].into();
-        assert_eq!(kept.timed_out(&both(42.0, 62.0), Some(&too_warm)), [("GPU-5b3c7f00".to_owned(), 60.0)].into());
+        assert_eq!(kept.timed_out(&both(42.0, 62.0), &too_warm), [("GPU-5b3c7f00".to_owned(), 60.0)].into());
         assert_eq!(kept.reference().unwrap().values, both(40.0, 60.0));
-    }
-
-    #[test]
-    fn a_wait_that_did_not_look_at_a_sensor_is_none_of_its_row() {
-        let state = tempfile::tempdir().unwrap();
-        let first = || vec![reading("cpu-thermal", Some(40.0)), reading("GPU-5b3c7f00", Some(35.0))];
-        let mut kept = Kept::open(state.path(), ID, first);
-        let gpu = |celsius: f64| -> BTreeMap<String, f64> { [("GPU-5b3c7f00".to_owned(), celsius)].into() };
-        let of_gpu = |kept: &mut Kept, celsius| kept.timed_out(&at(41.0).into_iter().chain(gpu(celsius)).collect(), Some(&gpu(celsius)));
-        for celsius in [61.0, 60.0] {
-            assert!(of_gpu(&mut kept, celsius).is_empty());
-            // Runs on the CPU, whose waits end well, or with a CPU that is too warm.
-            kept.settled(&at(41.0));
-            assert!(kept.timed_out(&at(50.0), Some(&at(50.0))).is_empty());
-        }
-        assert_eq!(of_gpu(&mut kept, 62.0), gpu(60.0));
-        assert_eq!(kept.reference().unwrap().values, at(40.0).into_iter().chain(gpu(60.0)).collect());
     }
 
     #[test]
     fn only_time_outs_of_a_board_that_is_too_warm_count_and_only_in_a_row() {
         let state = tempfile::tempdir().unwrap();
         let mut kept = opened(state.path(), 40.0);
-        let too_warm = |kept: &mut Kept| kept.timed_out(&at(51.0), Some(&at(51.0)));
+        let too_warm = |kept: &mut Kept| kept.timed_out(&at(51.0), &at(51.0));
         assert!(too_warm(&mut kept).is_empty() && too_warm(&mut kept).is_empty());
         kept.settled(&at(42.0));
         assert!(too_warm(&mut kept).is_empty() && too_warm(&mut kept).is_empty());
-        // A board that was cool, and never quiet for long enough.
-        assert!(kept.timed_out(&at(41.0), Some(&BTreeMap::new())).is_empty());
+        // Somebody else was at work on a board that was cool.
+        assert!(kept.timed_out(&at(41.0), &BTreeMap::new()).is_empty());
         assert!(too_warm(&mut kept).is_empty() && too_warm(&mut kept).is_empty());
-        // Its sensor was lost: nobody knows. Nor while somebody else was at work.
-        assert!(kept.timed_out(&BTreeMap::new(), Some(&BTreeMap::new())).is_empty());
-        assert!(kept.timed_out(&at(70.0), None).is_empty());
+        // Its sensor was lost: nobody knows.
+        assert!(kept.timed_out(&BTreeMap::new(), &BTreeMap::new()).is_empty());
         assert_eq!(too_warm(&mut kept), at(51.0));
     }
 
@@ -294,7 +243,7 @@ mod tests {
         let reference = kept.reference().unwrap();
         assert_eq!((reference.taken_unix_ns, &reference.values, reference.raised), (1_796_038_481_551_593_052, &at(48.312), 0));
         assert!(reference.absent["gpu-thermal"].contains("-256000"));
-        assert_eq!(kept.timed_out(&at(70.0), Some(&at(70.0))), at(58.0));
+        assert_eq!(kept.timed_out(&at(70.0), &at(70.0)), at(58.0));
     }
 
     #[test]
@@ -307,7 +256,7 @@ mod tests {
             let mut kept = Kept::open(state.path(), ID, || panic!("nothing is read"));
             assert!(kept.reference().is_err());
             kept.settled(&at(20.0));
-            assert!(kept.timed_out(&at(90.0), Some(&at(90.0))).is_empty());
+            assert!(kept.timed_out(&at(90.0), &at(90.0)).is_empty());
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
         }
     }
@@ -317,12 +266,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         // A file where the directory belongs.
         fs::write(state.path().join(DIRECTORY), "").unwrap();
-        let mut kept = Kept {
-            dir: state.path().join(DIRECTORY),
-            file: format!("{ID}.json"),
-            stored: contact(&[reading("cpu-thermal", Some(44.0))]),
-            unread: None,
-        };
+        let mut kept =
+            Kept { dir: state.path().join(DIRECTORY), file: format!("{ID}.json"), stored: Ok(contact(&[reading("cpu-thermal", Some(44.0))])) };
         kept.settled(&at(40.0));
         assert_eq!(kept.reference().unwrap().values, at(40.0));
         fs::remove_file(state.path().join(DIRECTORY)).unwrap();

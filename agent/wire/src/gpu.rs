@@ -22,13 +22,9 @@ pub fn inside<'r>(result: &'r RunResult, column: &'r Column) -> impl DoubleEnded
     values.filter(move |(time, _)| window.as_ref().is_some_and(|window| window.contains(time)))
 }
 
-/// Was it listed for long enough who computes on that GPU, so that a run which was not among them did not? Who came there meanwhile and is
-/// none of its processes may work for it all the same, as what a container's daemon starts does.
+/// Was it listed for long enough who computes on that GPU, so that a run which was not among them did not?
 #[must_use]
-pub fn is_off(result: &RunResult, gpu: &str) -> bool {
-    if result.gpu_processes.iter().any(|process| process.gpu == gpu && (process.of_run || !process.before)) {
-        return false;
-    }
+pub fn is_listed(result: &RunResult, gpu: &str) -> bool {
     let Some((_, column)) = columns(result, ColumnName::GpuProcesses).find(|(of, _)| *of == gpu) else { return false };
     let mut listed = inside(result, column).map(|(time, _)| time);
     listed.next().zip(listed.next_back()).is_some_and(|(first, last)| last - first >= LONG_ENOUGH_NS)

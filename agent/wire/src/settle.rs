@@ -13,7 +13,7 @@ pub const MOST_COMPETING_CORES: f64 = 0.1;
 pub const STEADY_C_PER_MIN: f64 = 0.2;
 /// … over this long, ns, is steady: the device has come as far as it will. Longer where a sensor's steps hide that much in this time.
 pub const STEADY_OVER_NS: u64 = 30_000_000_000;
-/// Above what it was when the keeper started, the memory of a GPU counts as free again, bytes: drivers hand it out in pages of 2 MiB, and
+/// Above what it was when the session began, the memory of a GPU counts as free again, bytes: drivers hand it out in pages of 2 MiB, and
 /// what a desktop draws comes and goes by a few of them; a compute context that was left behind holds hundreds of MiB with its kernels.
 pub const GPU_MEMORY_WITHIN_BYTES: f64 = (32 << 20) as f64;
 /// Everything has to be so for this long, ns.
@@ -78,7 +78,7 @@ pub enum Criterion {
     FrequencyLimits,
     /// Processes that have a compute context on a GPU.
     GpuProcesses,
-    /// Memory of a GPU in use, bytes: at most a little above what it was when the keeper started.
+    /// Memory of a GPU in use, bytes: at most a little above what it was when the session began.
     GpuMemory,
 }
 
@@ -109,9 +109,6 @@ pub struct Finding {
     pub subject: Option<String>,
     /// Whether it was so; `None` = left out, because the device doesn't tell.
     pub met: Option<bool>,
-    /// Left out, because nobody knows whether the run uses it, and not because it doesn't.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub may_matter: bool,
     /// As read last.
     pub value: Option<f64>,
     /// The largest value with which it is so; `None` = there is none, or the criterion is left out.
