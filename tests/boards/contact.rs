@@ -96,6 +96,22 @@ fn a_place_that_can_not_hold_the_agent_is_passed_over_and_named_where_there_is_n
 }
 
 #[test]
+fn where_there_is_nvidias_driver_the_companion_comes_along() {
+    // As much of /dev as a board needs, and the driver's.
+    let before = "mkdir -p /mnt/dev && mount -t tmpfs tmpfs /mnt/dev && mkdir /mnt/dev/shm
+        for node in null zero full random urandom tty; do touch /mnt/dev/$node; mount --bind /dev/$node /mnt/dev/$node; done
+        touch /mnt/dev/nvidiactl
+        mount --move /mnt/dev /dev";
+    for (before, companions) in [("", 0), (before, 1)] {
+        let Some(rig) = Rig::new(&Setup { before, ..Setup::default() }) else { return };
+        rig.bench.run(&["probe", "c.yaml"]).expect(0);
+        let entries = fs::read_dir(rig.bench.lab.path("board/home/.cache/isotherm")).unwrap().flatten();
+        let names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        assert_eq!(names.iter().filter(|name| name.starts_with("isotherm-companion-")).count(), companions, "{names:?}");
+    }
+}
+
+#[test]
 fn the_directories_of_the_campaign_are_the_boards() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     rig.campaign(", bin_dir: ~/a+b/bin, state_dir: /home/state.d");

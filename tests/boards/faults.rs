@@ -31,7 +31,7 @@ fn a_run_goes_on_through_a_cut_and_its_result_is_fetched_by_the_next_connection(
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let controller = rig.start();
     rig.bench.cut();
-    eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
+    eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(()));
     assert!(rig.bench.lab.read("results/c/journal.ndjson").contains("Timeout, server 10.79.0.2 not responding"));
     rig.open(1);
     sealed(&rig);
@@ -46,7 +46,7 @@ fn a_run_outlives_the_servers_end_of_its_connection() {
     let controller = rig.start();
     let sessions: Vec<i32> = rig.bench.processes().into_iter().filter(|(_, line)| line.starts_with("sshd: ")).map(|(pid, _)| pid).collect();
     rig.bench.kill(&sessions);
-    eventually("the run is followed again", || (rig.events("link_lost") == 1).then_some(()));
+    eventually("the run is followed again", || (rig.events("link_lost") >= 1).then_some(()));
     rig.open(1);
     end(controller, 0);
     rig.settled([1, 1], 0);
@@ -127,7 +127,7 @@ fn another_host_key_in_the_middle_of_a_night_ends_it_and_the_run_goes_on() {
     let known = rig.bench.lab.read("known_hosts");
     rig.bench.lab.write("known_hosts", format!("10.79.0.2 {}", rig.bench.lab.read("key.pub")));
     rig.bench.cut();
-    eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
+    eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(()));
     rig.bench.mend();
     let Ran(output) = end(controller, 4);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

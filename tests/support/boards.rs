@@ -51,7 +51,7 @@ impl Bench {
             return None;
         }
         let lab = Lab::new();
-        for dir in ["board/home", "board/tmp"] {
+        for dir in ["run", "board/home", "board/tmp"] {
             fs::create_dir_all(lab.path(dir)).unwrap();
         }
         fs::set_permissions(lab.path("board/tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -187,7 +187,9 @@ impl Bench {
     /// The same, by another program.
     pub fn inside(&self, wrapper: &[&str], args: &[&str]) -> Command {
         let network = format!("--net={}", self.network_file().display());
-        self.lab.isotherm_inside(&[&["/usr/bin/nsenter", &network], wrapper].concat(), args)
+        let mut command = self.lab.isotherm_inside(&[&["/usr/bin/nsenter", &network], wrapper].concat(), args);
+        command.env("XDG_RUNTIME_DIR", self.lab.path("run"));
+        command
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
