@@ -46,16 +46,22 @@ impl Cache {
             }
             fs::remove_dir_all(&own).map_err(|e| self.unusable(&e))?;
         }
+        let so_far = |offset| match sys::free_space(&self.dir) {
+            Ok((free_bytes, _)) => Ok(Have::Part { offset, free_bytes }),
+            Err(e) => Err(self.unusable(&e)),
+        };
+        if wanted.bytes > 0 && fs::symlink_metadata(self.part_path(&wanted.sha256)).is_err() {
+            return so_far(0);
+        }
         let part = self.part(&wanted.sha256)?;
-        let mut offset = part.metadata().map_err(|e| self.unusable(&e))?.len();
+        let offset = part.metadata().map_err(|e| self.unusable(&e))?.len();
         if offset > wanted.bytes {
             // Of something else; no copy becomes right by going on.
             part.set_len(0).map_err(|e| self.unusable(&e))?;
-            offset = 0;
+            return so_far(0);
         }
-        if offset != wanted.bytes {
-            let (free_bytes, _) = sys::free_space(&self.dir).map_err(|e| self.unusable(&e))?;
-            return Ok(Have::Part { offset, free_bytes });
+        if offset < wanted.bytes {
+            return so_far(offset);
         }
         let got = part.sync_all().and_then(|()| files::hash(&part)).map_err(|e| self.unusable(&e))?;
         if got != wanted.sha256 {
@@ -146,15 +152,12 @@ fn unusable(dir: &Path, reason: String) -> Failure {
     Failure::StateDirectory { path: dir.display().to_string(), reason, hint }
 }
 
-/// The model, under the name that is wanted, if it has the content that is wanted.
+/// The model if it has the content that is wanted, by the name that is wanted. Two models of one content are two names of it, or one where a
+/// file system has no hard links.
 fn whole(own: &Path, wanted: &Wanted, hashes: &mut HashCache) -> Option<FileFact> {
-    let there = model_in(own)?;
     let path = own.join(&wanted.name);
-    if there != path {
-        // Two models of one content: a second name for it.
-        fs::hard_link(&there, &path).ok()?;
-    }
-    hashes.fact(&path).ok().filter(|fact| fact.sha256 == wanted.sha256)
+    let there = if is_model(&path) { path } else { model_in(own).map(|there| if fs::hard_link(&there, &path).is_ok() { path } else { there })? };
+    hashes.fact(&there).ok().filter(|fact| fact.sha256 == wanted.sha256)
 }
 
 /// Losing it costs nothing but knowing.
@@ -166,11 +169,12 @@ fn note(own: &Path, campaign: &str) {
 
 /// The first model in a directory of its own, by name.
 fn model_in(own: &Path) -> Option<PathBuf> {
-    let is_model = |path: &PathBuf| {
-        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        !hidden && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
-    };
-    fs::read_dir(own).ok()?.flatten().map(|entry| entry.path()).filter(is_model).min()
+    fs::read_dir(own).ok()?.flatten().map(|entry| entry.path()).filter(|path| is_model(path)).min()
+}
+
+fn is_model(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
 }
 
 fn fact(path: &Path, meta: &fs::Metadata, sha256: String) -> io::Result<FileFact> {
@@ -263,12 +267,14 @@ mod tests {
         let mut place = Place::new();
         let sha256 = wanted().sha256;
         assert!(matches!(place.have(&wanted()), Ok(Have::Part { offset: 0, free_bytes: 1.. })));
+        assert!(place.cache.list().unwrap().is_empty(), "asking makes nothing");
         assert_eq!(place.cache.put(&sha256, 0, &CONTENT[..10]).unwrap(), 10);
         // Said twice, and too early: neither changes anything.
         assert_eq!(place.cache.put(&sha256, 0, &CONTENT[..10]).unwrap(), 10);
         assert_eq!(place.cache.put(&sha256, 20, &CONTENT[20..]).unwrap(), 10);
         // Whoever comes next goes on from there.
         assert!(matches!(place.have(&wanted()), Ok(Have::Part { offset: 10, .. })));
+        assert_eq!(place.cache.list().unwrap()[0].name, None);
         place.cache.put(&sha256, 10, &CONTENT[10..]).unwrap();
         let Ok(Have::Whole(fact)) = place.have(&wanted()) else { panic!() };
         assert_eq!((fact.bytes, &fact.sha256), (CONTENT.len() as u64, &sha256));
@@ -305,7 +311,16 @@ mod tests {
         let path = place.filled();
         let Ok(Have::Whole(fact)) = place.have(&Wanted { name: "n.onnx".into(), ..wanted() }) else { panic!() };
         assert!(fact.path.ends_with("/n.onnx"));
-        assert_eq!(fact.inode, fs::metadata(path).unwrap().ino());
+        assert_eq!(fact.inode, fs::metadata(&path).unwrap().ino());
+        // Whoever asks next finds its own name, and what it had found before.
+        for name in ["m.onnx", "n.onnx"] {
+            let Ok(Have::Whole(again)) = place.have(&Wanted { name: name.into(), ..wanted() }) else { panic!("{name}") };
+            assert!(again.path.ends_with(name) && again.inode == fact.inode);
+        }
+        // A link in place of the name is passed over.
+        fs::remove_file(&path).unwrap();
+        symlink("/etc/hostname", &path).unwrap();
+        assert!(matches!(place.have(&wanted()), Ok(Have::Whole(fact)) if fact.path.ends_with("/n.onnx")));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn models(args: &ModelsArgs) -> u8 {
 
 fn line(model: &Cached) -> String {
     let campaign = model.campaign.as_deref().map_or_else(String::new, |campaign| format!("  campaign {}", plain(campaign)));
-    let (sha256, bytes, used) = (&model.sha256[..12.min(model.sha256.len())], size(model.bytes), clock::utc_of(model.last_used_s));
+    let (sha256, bytes, used) = (model.sha256.get(..12).unwrap_or(&model.sha256), size(model.bytes), clock::utc_of(model.last_used_s));
     format!("{}  {bytes:>9}  {}  {}{campaign}\n", plain(sha256), used, plain(&name(model)))
 }
 

@@ -23,7 +23,7 @@ pub enum Evict {
 pub enum ModelsError {
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error("`{asked}` names {} of the models on device `{device}`", if *.found == 0 { "none".to_owned() } else { format!("{found}", found = .found) })]
+    #[error("`{asked}` names {} of the models on device `{device}`", if *.found == 0 { "none".to_owned() } else { .found.to_string() })]
     NotOne { device: String, asked: String, found: usize },
 }
 
