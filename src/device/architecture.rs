@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// What agents are built for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Architecture {
     X86_64,
     Aarch64,

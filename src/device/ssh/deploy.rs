@@ -8,7 +8,9 @@ use crate::device::architecture::{Architecture, Userland};
 use crate::device::link::Role;
 use crate::digest::sha256_hex;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 const SCRIPT: &str = include_str!("deploy.sh");
@@ -44,17 +46,36 @@ pub enum Fault {
 
 /// The programs that a device may need.
 pub struct Programs {
-    pub agent: Cow<'static, [u8]>,
-    pub companion: Option<Cow<'static, [u8]>>,
+    pub agent: Program,
+    pub companion: Option<Program>,
 }
 
-/// Those of this controller for an architecture.
+pub struct Program {
+    bytes: Cow<'static, [u8]>,
+    sha256: String,
+}
+
+impl From<Cow<'static, [u8]>> for Program {
+    fn from(bytes: Cow<'static, [u8]>) -> Program {
+        Program { sha256: sha256_hex(&bytes), bytes }
+    }
+}
+
+/// Those of this controller for an architecture, read and hashed once for however many devices.
 ///
 /// # Errors
 /// [`AgentError`].
-pub fn programs(architecture: Architecture) -> Result<Programs, AgentError> {
+pub fn programs(architecture: Architecture) -> Result<Arc<Programs>, AgentError> {
+    static KNOWN: Mutex<BTreeMap<Architecture, Arc<Programs>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(programs) = known.get(&architecture) {
+        return Ok(Arc::clone(programs));
+    }
     // Without one that is whole the agent does without, and says so.
-    Ok(Programs { agent: agents::agent_for(architecture)?, companion: agents::companion_for(architecture).ok().flatten() })
+    let companion = agents::companion_for(architecture).ok().flatten().map(Program::from);
+    let programs = Arc::new(Programs { agent: agents::agent_for(architecture)?.into(), companion });
+    known.insert(architecture, Arc::clone(&programs));
+    Ok(programs)
 }
 
 /// Talk with the shell until it has become the agent. `alive` is called whenever something moves.
@@ -65,13 +86,13 @@ pub fn deploy(
     stdin: &mut impl Write,
     stdout: &mut impl BufRead,
     order: &Order,
-    programs: impl Fn(Architecture) -> Result<Programs, AgentError>,
+    programs: impl Fn(Architecture) -> Result<Arc<Programs>, AgentError>,
     alive: impl Fn(),
 ) -> Result<(), Fault> {
     stdin.write_all(script(order).as_bytes())?;
     let mut seen = Vec::new();
     let mut refused = Vec::new();
-    let mut offered: Option<Programs> = None;
+    let mut offered: Option<Arc<Programs>> = None;
     loop {
         let mut line = Vec::new();
         if stdout.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
@@ -89,13 +110,14 @@ pub fn deploy(
             (("machine", facts), _) => {
                 let [machine, bits, gpu] = *facts.split(' ').collect::<Vec<_>>() else { return Err(no_answer(said).into()) };
                 let found = programs(agents::architecture_of(machine, Userland::of_long_bit(bits))?)?;
-                let found = Programs { companion: found.companion.filter(|_| gpu != "-"), ..found };
-                let told = |program: Option<&[u8]>| program.map_or_else(|| "- 0".into(), |p| format!("{} {}", sha256_hex(p), p.len()));
-                writeln!(stdin, "{} {}", told(Some(&found.agent)), told(found.companion.as_deref()))?;
+                let companion = found.companion.as_ref().filter(|_| gpu != "-");
+                let told = |program: Option<&Program>| program.map_or_else(|| "- 0".into(), |p| format!("{} {}", p.sha256, p.bytes.len()));
+                writeln!(stdin, "{} {}", told(Some(&found.agent)), told(companion))?;
                 offered = Some(found);
             }
-            (("send", name), Some(Programs { agent, companion })) => {
-                let bytes = if name == agent::COMPANION { companion.as_deref().unwrap_or_default() } else { agent.as_ref() };
+            (("send", name), Some(found)) => {
+                let companion = found.companion.as_ref().filter(|_| name == agent::COMPANION);
+                let bytes = &companion.unwrap_or(&found.agent).bytes;
                 for chunk in bytes.chunks(CHUNK_BYTES) {
                     stdin.write_all(chunk)?;
                     alive();
@@ -151,7 +173,7 @@ mod tests {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let moved = std::cell::Cell::new(0);
-        let programs = |_| Ok(Programs { agent: agent.into(), companion: None });
+        let programs = |_| Ok(Arc::new(Programs { agent: Program::from(Cow::from(agent)), companion: None }));
         let deployed = deploy(&mut stdin, &mut stdout, order, programs, || moved.set(moved.get() + 1));
         drop(stdin);
         let mut said = String::new();
