@@ -115,14 +115,17 @@ impl View<'_> {
                 None => format!("this device was not asked yet{}", self.asks("asks it")),
             };
             text += &format!("  {device}   {}   {}   ({as_of})\n", states.join(" · "), estimate(self.times(jobs)));
-            let asked_for: BTreeSet<Power> = jobs.iter().map(|job| self.plan.points[job.slot.point].settings.power).collect();
-            for power in asked_for {
-                if let Some(what) = power::shortfall(power, report) {
-                    text += &format!("    {}\n", plain(&what));
-                } else if let Some(what) = power::because(power, report) {
-                    text += &format!("    {}\n", plain(&what));
-                } else if let Some(what) = power::unknown(power, report) {
-                    text += &format!("    {what}{}\n", self.asks("asks"));
+            let settings = jobs.iter().map(|job| &self.plan.points[job.slot.point].settings);
+            // Rates are above 0, and so in the order of their bits.
+            let asked_for: BTreeSet<(Power, u64)> = settings.map(|settings| (settings.power, settings.sample_hz.to_bits())).collect();
+            let mut told = BTreeSet::new();
+            for (power, hz) in asked_for.into_iter().map(|(power, bits)| (power, f64::from_bits(bits))) {
+                let known = power::shortfall(power, report).or_else(|| power::because(power, hz, report));
+                let unknown = || Some(format!("{}{}", power::unknown(power, hz, report)?, self.asks("asks")));
+                if let Some(what) = known.map(|what| plain(&what)).or_else(unknown)
+                    && told.insert(what.clone())
+                {
+                    text += &format!("    {what}\n");
                 }
             }
         }

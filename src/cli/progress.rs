@@ -55,7 +55,7 @@ impl Progress {
             Event::OlderKeeper { device } => self.talk(&format!("  {device}  an older isotherm's keeper is there: its runs are finished first")),
             Event::Polling { device, hz } => {
                 self.talk(&format!(
-                    "  {device}  its energy instruments are read rarely and {hz} times a second in turn, for 8 s: does that change them?"
+                    "  {device}  its energy instruments are read rarely and {hz} times a second in turn, for 8 to 12 s: does that change them?"
                 ));
             }
             Event::PushStarted { device, model, bytes, offset, .. } => {

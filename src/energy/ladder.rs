@@ -134,6 +134,23 @@ fn whole(instrument: Instrument<'_>) -> Vec<Instrument<'_>> {
 /// How long the slowest channel of what would be of record rests ([`Capability::rests_ms`]), of instruments as a probe found them; zero where
 /// nothing is.
 pub fn period(capabilities: &[Capability], backend: &str) -> Duration {
+    let series = columns(capabilities);
+    let instruments = instruments(&series, capabilities);
+    let slowest_ms = |at: usize| instruments[at].channels.iter().filter_map(|channel| channel.known).map(Capability::rests_ms).fold(0.0, f64::max);
+    Duration::try_from_secs_f64(of_record(&instruments, backend, &[]).map_or(0.0, slowest_ms) / 1e3).unwrap_or(Duration::MAX)
+}
+
+/// Whether one of them may be of record, or a part of what is. Which GPU that would be depends on the run.
+pub fn may_be_of_record(capabilities: &[Capability], one: &Capability) -> bool {
+    let series = columns(capabilities);
+    let instruments = instruments(&series, capabilities);
+    let is_of_record = |at: usize| of_record(&instruments, "builtin", &[]).map_or(true, |best| best == at);
+    let place = instruments.iter().position(|instrument| instrument.channels.iter().any(|channel| channel.known == Some(one)));
+    place.is_some_and(|at| instruments[at].measures == Measures::Gpu || is_of_record(at))
+}
+
+/// Columns as a run would have them, without values.
+fn columns(capabilities: &[Capability]) -> Series {
     let column = |one: &Capability| {
         let column = match one.unit.as_deref()? {
             "uj" | "mj" => ColumnName::Energy,
@@ -144,10 +161,7 @@ pub fn period(capabilities: &[Capability], backend: &str) -> Duration {
         Some(Column { metric, unit, subject: Some(one.name.clone()), source: one.source.clone(), values: Vec::new() })
     };
     let columns = capabilities.iter().filter(|one| one.measures_energy()).filter_map(column).collect();
-    let series = Series { monotonic_ns: Vec::new(), columns };
-    let instruments = instruments(&series, capabilities);
-    let slowest_ms = |at: usize| instruments[at].channels.iter().filter_map(|channel| channel.known).map(Capability::rests_ms).fold(0.0, f64::max);
-    Duration::try_from_secs_f64(of_record(&instruments, backend, &[]).map_or(0.0, slowest_ms) / 1e3).unwrap_or(Duration::MAX)
+    Series { monotonic_ns: Vec::new(), columns }
 }
 
 /// Rung and subject matter of a column; `None` for what is no instrument: a battery's meter tells what flows through the battery, which on

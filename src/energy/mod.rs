@@ -9,7 +9,7 @@ pub mod polling;
 mod trace;
 
 pub use figure::Timed;
-pub use ladder::period;
+pub use ladder::{may_be_of_record, period};
 
 use crate::registry::{Code, MetricId};
 use crate::store::energy::{CheckName, CheckOutcome, CrossCheck, EnergyFigure, Scope};

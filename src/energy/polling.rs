@@ -40,11 +40,39 @@ pub enum Verdict {
     },
 }
 
-/// `None` for what is no instrument, and where nobody has looked.
+/// By what was said when it was polled fastest. `None` for what is no instrument, and where nobody has looked.
 #[must_use]
 pub fn verdict(instrument: &Capability) -> Option<Verdict> {
+    judged(instrument, instrument.present()?.polled.as_ref())
+}
+
+/// What counts for runs that read it so often a second: where more readings change nothing, fewer don't. Of more readings than anybody has
+/// tried nothing is known, unless already fewer stand against it. So what is said of one rate never changes what was said of a lower one.
+#[must_use]
+pub fn verdict_at(instrument: &Capability, hz: f64) -> Option<Verdict> {
+    let present = instrument.present()?;
+    let mut by_rate = present.polled_slower.iter().chain(&present.polled);
+    match by_rate.find(|polled| polled.hz >= hz) {
+        Some(polled) => judged(instrument, Some(polled)),
+        None => verdict(instrument).filter(|verdict| !matches!(verdict, Verdict::NoShift { .. })),
+    }
+}
+
+/// Is it worth keeping? What lacks values may have them the next time.
+#[must_use]
+pub fn is_whole(polled: &Polled) -> bool {
+    polled.pairs.is_empty() || pairs(polled).count() >= LEAST_PAIRS
+}
+
+fn pairs(polled: &Polled) -> impl Iterator<Item = (f64, f64)> {
+    polled.pairs.iter().filter_map(|pair| pair.rarely.zip(pair.often))
+}
+
+fn judged(instrument: &Capability, polled: Option<&Polled>) -> Option<Verdict> {
+    if !instrument.measures_energy() {
+        return None;
+    }
     let rests_ms = instrument.rests_ms();
-    let polled = instrument.present().filter(|_| instrument.measures_energy())?.polled.as_ref();
     if 2.0 * rests_ms > POLLED_SLICE_MS as f64 {
         let reason = format!("what it says may be {rests_ms:.0} ms old, too much for slices of {POLLED_SLICE_MS} ms");
         return Some(Verdict::NotTold { reason });
@@ -55,7 +83,7 @@ pub fn verdict(instrument: &Capability) -> Option<Verdict> {
 }
 
 fn told(polled: &Polled, keeps_up: bool) -> Result<Verdict, String> {
-    let pairs: Vec<(f64, f64)> = polled.pairs.iter().filter_map(|pair| pair.rarely.zip(pair.often)).collect();
+    let pairs: Vec<(f64, f64)> = pairs(polled).collect();
     if pairs.len() < LEAST_PAIRS {
         return Err(format!("only {} of {} pairs of slices have values", pairs.len(), polled.pairs.len()));
     }
@@ -67,12 +95,19 @@ fn told(polled: &Polled, keeps_up: bool) -> Result<Verdict, String> {
     let rarely: Vec<f64> = pairs.iter().map(|(rarely, _)| *rarely).collect();
     let (level, middle) =
         stats::median(&rarely).map(f64::abs).zip(stats::median(&differences)).filter(|(level, _)| *level > 0.0).ok_or("it says 0 W")?;
-    let matters = step(&pairs).max(LEAST_SHARE * level);
+    let (step, least) = (step(&pairs), LEAST_SHARE * level);
+    let matters = step.unwrap_or(0.0).max(least);
     let pct = |watts: f64| 100.0 * watts / level;
     let (hz, n) = (polled.hz, differences.len());
     let (smallest, low, high, largest) = (differences[0], differences[1], differences[n - 2], differences[n - 1]);
     if (smallest > 0.0 || largest < 0.0) && middle.abs() >= matters {
         return Ok(Verdict::Shift { hz, median_pct: pct(middle), low_pct: pct(smallest), high_pct: pct(largest) });
+    }
+    // A shift of less than a step may not be seen at all.
+    match step {
+        None => return Err(format!("it said {:.2} W each time, and smaller steps than it has aren't seen", pairs[0].0)),
+        Some(step) if step > least => return Err(format!("its steps are {:.1} % of what it says", pct(step))),
+        Some(_) => {}
     }
     if low > -matters && high < matters {
         return Ok(Verdict::NoShift { hz, low_pct: pct(low), high_pct: pct(high) });
@@ -80,11 +115,11 @@ fn told(polled: &Polled, keeps_up: bool) -> Result<Verdict, String> {
     Err(format!("the difference lies anywhere between {:+.1} and {:+.1} %", pct(low), pct(high)))
 }
 
-/// The smallest difference between two things that it said; 0 where it said but one.
-fn step(pairs: &[(f64, f64)]) -> f64 {
+/// The smallest difference between two things that it said; `None` where it said but one.
+fn step(pairs: &[(f64, f64)]) -> Option<f64> {
     let mut values: Vec<f64> = pairs.iter().flat_map(|(rarely, often)| [*rarely, *often]).collect();
     values.sort_by(f64::total_cmp);
-    values.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).reduce(f64::min).unwrap_or(0.0)
+    values.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).reduce(f64::min)
 }
 
 impl fmt::Display for Verdict {
@@ -151,20 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_step_can_not_be_seen_and_a_step_is_no_shift_unless_every_pair_has_it() {
+    fn less_than_a_step_can_not_be_seen_and_a_large_step_is_no_shift_unless_every_pair_has_it() {
         let coarse = |oftens: [f64; 8]| {
             let pairs: Vec<(f64, f64)> = oftens.iter().map(|often| (10.0, *often)).collect();
             verdict(&monitor(&pairs, 0, &[("period_ms", "100")])).unwrap()
         };
         assert!(matches!(coarse([11.0; 8]), Verdict::Shift { median_pct, .. } if median_pct == 10.0));
-        assert!(matches!(coarse([10.0; 8]), Verdict::NoShift { .. }));
-        assert!(matches!(coarse([10.0, 10.0, 10.0, 11.0, 10.0, 10.0, 9.0, 10.0]), Verdict::NoShift { .. }));
-        assert!(reason(&coarse([10.0, 10.0, 11.0, 11.0, 10.0, 10.0, 11.0, 10.0])).ends_with("between +0.0 and +10.0 %"));
+        assert_eq!(reason(&coarse([10.0; 8])), "it said 10.00 W each time, and smaller steps than it has aren't seen");
+        assert_eq!(reason(&coarse([10.0, 10.0, 10.0, 11.0, 10.0, 10.0, 9.0, 10.0])), "its steps are 10.0 % of what it says");
+        let fine = [10.0, 10.0, 10.0, 10.2, 10.0, 10.0, 9.9, 10.0];
+        assert!(matches!(coarse(fine), Verdict::NoShift { .. }));
+        assert!(reason(&coarse([10.3, 10.0, 10.4, 10.2, 10.0, 10.0, 9.9, 10.0])).ends_with("between +0.0 and +3.0 %"));
     }
 
     #[test]
     fn what_may_be_old_or_is_not_there_tells_nothing() {
-        let still = [(10.0, 10.0); 8];
+        let still = [10.0, 10.1, 10.0, 10.1, 10.0, 10.1, 10.0, 10.1].map(|watts| (watts, watts));
         let told = |pairs: &[(f64, f64)], new, facts: &[(&str, &str)]| verdict(&monitor(pairs, new, facts)).unwrap();
         assert_eq!(reason(&told(&still, 15, &[])), "it said something new in 15 of 32 readings: what it says may be old");
         assert!(matches!(told(&still, 16, &[]), Verdict::NoShift { .. }));
@@ -176,6 +213,24 @@ mod tests {
         let Found::Present(present) = &mut gaps.found else { panic!("it is there") };
         present.polled.as_mut().unwrap().pairs[3].rarely = None;
         assert_eq!(reason(&verdict(&gaps).unwrap()), "only 7 of 8 pairs of slices have values");
+    }
+
+    #[test]
+    fn what_is_said_of_one_rate_holds_for_lower_ones_and_leaves_those_alone_that_have_their_own() {
+        let lively = |often: f64| (0..8).map(|at| (10.0 + f64::from(at) * 1e-3, often + f64::from(at) * 1e-3)).collect::<Vec<_>>();
+        let polled = |hz, often| Polled { hz, ..monitor(&lively(often), 32, &[]).present().unwrap().polled.clone().unwrap() };
+        let of = |polls: &[Polled], hz| {
+            let mut monitor = monitor(&[], 0, &[]);
+            let Found::Present(present) = &mut monitor.found else { panic!("it is there") };
+            present.polled_slower = polls.to_vec();
+            present.polled = present.polled_slower.pop();
+            verdict_at(&monitor, hz).map(|verdict| matches!(verdict, Verdict::Shift { .. }))
+        };
+        let (harmless, harmful) = (polled(10.0, 10.0), polled(20.0, 11.0));
+        assert_eq!([10.0, 20.0].map(|hz| of(std::slice::from_ref(&harmless), hz)), [Some(false), None]);
+        assert_eq!([10.0, 20.0, 50.0].map(|hz| of(&[harmless.clone(), harmful.clone()], hz)), [Some(false), Some(true), Some(true)]);
+        assert_eq!([5.0, 50.0].map(|hz| of(std::slice::from_ref(&harmful), hz)), [Some(true); 2]);
+        assert!(is_whole(&harmless) && !is_whole(&Polled { pairs: harmless.pairs[1..].to_vec(), ..harmless.clone() }));
     }
 
     /// Of 1000 monitors of 10 W whose slices differ by this standard deviation, and by this shift when they are read often, both in per cent:

@@ -175,7 +175,7 @@ pub fn diff(known: Known<'_>) -> Vec<PlannedJob> {
         }
     }
     let gone: HashMap<JobKey<'_>, &Entry> = of_gone.iter().map(|(place, entry)| ((place.as_str(), entry.kind, entry.repetition), *entry)).collect();
-    let runs_of = |point: &Point| Runs::of(point.settings.power, known.reports.get(&point.ids.device));
+    let runs_of = |point: &Point| Runs::of(point.settings.power, point.settings.sample_hz, known.reports.get(&point.ids.device));
     let kinds: Vec<&[Kind]> = plan.points.iter().map(|point| runs_of(point).kinds()).collect();
     let rules: Vec<Rules> = plan.points.iter().map(|_| Rules::new()).collect();
     let dominators = Dominators::of(plan);

@@ -179,7 +179,7 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
         map.insert("engine".into(), json!(format!("{name}@{version}+{revision}")));
     }
     // As with steps: what timing runs are as a rule stays their identity.
-    if let (Runs::Together, Value::Object(map)) = (Runs::of(point.settings.power, Some(report)), &mut facts) {
+    if let (Runs::Together, Value::Object(map)) = (Runs::of(point.settings.power, point.settings.sample_hz, Some(report)), &mut facts) {
         map.insert("power".into(), json!("together"));
     }
     Some(facts)

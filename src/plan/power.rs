@@ -32,10 +32,10 @@ pub enum Runs {
 }
 
 impl Runs {
-    /// What a point with this setting has on a device. Before the device was asked, `split` counts on an instrument, and `auto` on none that
-    /// needs runs of its own.
+    /// What a point with this setting and so many readings a second has on a device. Before the device was asked, `split` counts on an
+    /// instrument, and `auto` on none that needs runs of its own.
     #[must_use]
-    pub fn of(power: Power, report: Option<&DeviceReport>) -> Runs {
+    pub fn of(power: Power, hz: f64, report: Option<&DeviceReport>) -> Runs {
         let Some(instruments) = report.and_then(|report| report.instruments.as_ref()) else {
             return match power {
                 Power::Off => Runs::Timing,
@@ -51,7 +51,7 @@ impl Runs {
             Power::Split => Runs::Split,
             Power::Together => Runs::Together,
             Power::Auto => {
-                if hurdle(instruments).is_some() {
+                if hurdle(instruments, hz).is_some() {
                     Runs::Split
                 } else {
                     Runs::Together
@@ -87,8 +87,9 @@ pub fn possible(power: Power) -> &'static [Kind] {
     }
 }
 
-/// Why `auto` doesn't read these in timing runs, in words; `None` = nothing is known to stand against it.
-fn hurdle(instruments: &[Capability]) -> Option<String> {
+/// Why `auto` doesn't read these so often a second in timing runs, in words; `None` = nothing is known to stand against it.
+fn hurdle(instruments: &[Capability], hz: f64) -> Option<String> {
+    let verdict = |one: &Capability| polling::verdict_at(one, hz.max(LEAST_POLLING_HZ));
     let measuring = || instruments.iter().filter(|one| one.measures_energy());
     let cost_ns = |one: &Capability| one.present().and_then(|present| present.cost_ns);
     // A cost that isn't known may be any.
@@ -99,13 +100,16 @@ fn hurdle(instruments: &[Capability]) -> Option<String> {
     if all_ns >= CHEAP_NS {
         return Some(format!("its instruments take {:.1} ms to read", all_ns as f64 / 1e6));
     }
-    // All are read at once: what reading a GPU's power does shows in its counter, of the same name, where its power can't tell.
+    // All are read at once: what reading a GPU's power does shows in its counter, of the same name, where its power can't tell, and what
+    // reading a rail does, in what would be of record instead of it.
     let told_by_another = |one: &Capability| {
+        let may_be_of_record = |one: &Capability| energy::may_be_of_record(instruments, one);
         let is_of_it = |other: &Capability| other.name == one.name && other.unit != one.unit;
-        measuring().any(|other| is_of_it(other) && matches!(polling::verdict(other), None | Some(Verdict::NoShift { .. })))
+        let speaks_for_it = |other: &Capability| is_of_it(other) || may_be_of_record(other) && !may_be_of_record(one);
+        measuring().any(|other| speaks_for_it(other) && matches!(verdict(other), None | Some(Verdict::NoShift { .. })))
     };
     let stands_against = |one: &Capability| {
-        polling::verdict(one).filter(|verdict| match verdict {
+        verdict(one).filter(|verdict| match verdict {
             Verdict::Shift { .. } => true,
             Verdict::NoShift { .. } => false,
             Verdict::NotTold { .. } => !told_by_another(one),
@@ -119,15 +123,16 @@ fn hurdle(instruments: &[Capability]) -> Option<String> {
 #[must_use]
 pub fn polling_hz(points: &[Point], instruments: &[Capability]) -> Option<f64> {
     let rates = points.iter().filter(|point| point.settings.power == Power::Auto).map(|point| point.settings.sample_hz);
-    let hz = rates.reduce(f64::max)?.max(LEAST_POLLING_HZ);
+    // What stands against a rate stands against all above it, and what isn't known of one isn't known of these.
+    let hz = rates.filter(|hz| hurdle(instruments, *hz).is_none()).reduce(f64::max)?.max(LEAST_POLLING_HZ);
     let is_open = |one: &Capability| one.measures_energy() && one.present().is_some_and(|it| it.polled.as_ref().is_none_or(|polled| polled.hz < hz));
-    (hurdle(instruments).is_none() && instruments.iter().any(is_open)).then_some(hz)
+    instruments.iter().any(is_open).then_some(hz)
 }
 
 /// Why energy has runs of its own where that was left open, in words.
 #[must_use]
-pub fn because(power: Power, report: Option<&DeviceReport>) -> Option<String> {
-    let why = hurdle(report?.instruments.as_ref()?).filter(|_| power == Power::Auto)?;
+pub fn because(power: Power, hz: f64, report: Option<&DeviceReport>) -> Option<String> {
+    let why = hurdle(report?.instruments.as_ref()?, hz).filter(|_| power == Power::Auto)?;
     Some(format!("power runs of their own: {why}"))
 }
 
@@ -158,11 +163,11 @@ pub fn shortfall(power: Power, report: Option<&DeviceReport>) -> Option<String> 
 
 /// What isn't known before a device was asked, in words.
 #[must_use]
-pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static str> {
+pub fn unknown(power: Power, hz: f64, report: Option<&DeviceReport>) -> Option<&'static str> {
     let instruments = report.and_then(|report| report.instruments.as_deref());
-    let is_open = |one: &Capability| one.measures_energy() && polling::verdict(one).is_none();
+    let is_open = |one: &Capability| one.measures_energy() && polling::verdict_at(one, hz.max(LEAST_POLLING_HZ)).is_none();
     match power {
-        Power::Auto if instruments.is_some_and(|all| hurdle(all).is_none() && all.iter().any(is_open)) => {
+        Power::Auto if instruments.is_some_and(|all| hurdle(all, hz).is_none() && all.iter().any(is_open)) => {
             Some("whether reading its energy instruments changes what they say, so that it needs power runs, is not known yet")
         }
         _ if instruments.is_some() => None,
@@ -176,9 +181,9 @@ pub fn unknown(power: Power, report: Option<&DeviceReport>) -> Option<&'static s
 /// Instruments as a device has them now, with what was known of them.
 ///
 /// A night that goes on after a start of its device wants the same runs as before. So the first cost stands, which is measured and differs
-/// from time to time, and so does what was said when it was polled, until it is polled more often. An instrument that is there and can't be
-/// read any more stays one: its runs fail and say why, instead of not being planned. So does one that isn't named any more because who would
-/// name it didn't answer.
+/// from time to time, and so does what was said when it was polled, beside what it says when it is polled more often. An instrument that is
+/// there and can't be read any more stays one: its runs fail and say why, instead of not being planned. So does one that isn't named any
+/// more because who would name it didn't answer.
 #[must_use]
 pub fn remembered(mut now: Vec<Capability>, earlier: &[Capability]) -> Vec<Capability> {
     let unanswered = |one: &Capability| one.absent().is_some_and(|why| why.cause != Cause::NotThere);
@@ -197,7 +202,10 @@ pub fn remembered(mut now: Vec<Capability>, earlier: &[Capability]) -> Vec<Capab
             (Found::Present(now), Found::Present(then)) => {
                 now.cost_ns = then.cost_ns;
                 let is_more = |polled: &Polled| then.polled.as_ref().is_none_or(|earlier| polled.hz > earlier.hz);
-                now.polled = now.polled.take().filter(is_more).or_else(|| then.polled.clone());
+                let faster = now.polled.take().filter(|polled| polling::is_whole(polled) && is_more(polled));
+                now.polled_slower.clone_from(&then.polled_slower);
+                now.polled_slower.extend(faster.is_some().then(|| then.polled.clone()).flatten());
+                now.polled = faster.or_else(|| then.polled.clone());
             }
             (found, Found::Present(_)) if is_unanswered => found.clone_from(&earlier.found),
             _ => {}
@@ -243,11 +251,15 @@ mod tests {
         DeviceReport { report_version: REPORT_VERSION, taken_at: String::new(), machine, engine, files, instruments: Some(instruments), clock: None }
     }
 
+    fn runs_of(power: Power, report: Option<&DeviceReport>) -> Runs {
+        Runs::of(power, 10.0, report)
+    }
+
     #[test]
     fn auto_reads_cheap_instruments_in_timing_runs_and_others_in_runs_of_their_own() {
         let of = |costs: &[Option<u64>]| {
             let instruments = costs.iter().map(|cost| instrument("rapl", Ok(*cost))).collect();
-            Runs::of(Power::Auto, Some(&report(instruments)))
+            runs_of(Power::Auto, Some(&report(instruments)))
         };
         assert_eq!(of(&[Some(2000)]), Runs::Together);
         assert_eq!(of(&[Some(600_000), Some(600_000)]), Runs::Split, "together they cost more than a millisecond");
@@ -258,8 +270,8 @@ mod tests {
     /// It said so in eight pairs of slices.
     fn polled(mut instrument: Capability, hz: f64, often: f64) -> Capability {
         if let Found::Present(present) = &mut instrument.found {
-            let pair = PolledPair { rarely: Some(10.0), often: Some(often) };
-            present.polled = Some(Polled { hz, pairs: vec![pair; 8], followed: 32, new: 32 });
+            let pair = |by: f64| PolledPair { rarely: Some(10.0 + by), often: Some(often + by) };
+            present.polled = Some(Polled { hz, pairs: [0.0, 0.01].repeat(4).into_iter().map(pair).collect(), followed: 32, new: 32 });
         }
         instrument
     }
@@ -269,7 +281,8 @@ mod tests {
         let rapl = || instrument("rapl", Ok(Some(2000)));
         let of = |instruments: &[Capability]| {
             let report = report(instruments.to_vec());
-            (Runs::of(Power::Auto, Some(&report)), because(Power::Auto, Some(&report)).or(unknown(Power::Auto, Some(&report)).map(str::to_owned)))
+            let why = because(Power::Auto, 10.0, Some(&report)).or(unknown(Power::Auto, 10.0, Some(&report)).map(str::to_owned));
+            (runs_of(Power::Auto, Some(&report)), why)
         };
         assert_eq!(of(&[polled(rapl(), 10.0, 10.1)]), (Runs::Together, None));
         let (runs, why) = of(&[polled(rapl(), 10.0, 10.0), polled(instrument("ina", Ok(Some(2000))), 10.0, 11.0)]);
@@ -284,6 +297,19 @@ mod tests {
         assert_eq!(of(&[power.clone(), counter.clone()]).0, Runs::Together, "until somebody has looked");
         assert_eq!(of(&[power.clone(), polled(counter.clone(), 10.0, 10.0)]), (Runs::Together, None));
         assert_eq!(of(&[power, polled(counter, 10.0, 11.0)]).0, Runs::Split);
+        // A rail that nobody uses, beside the input of its board.
+        let rail = |name: &str, often| {
+            let found = instrument(name, Ok(Some(2000)));
+            let source = format!("/sys/class/hwmon/hwmon1/{name}");
+            polled(Capability { unit: Some("uw".into()), source, ..found }, 10.0, often)
+        };
+        let mut unused = rail("VDD_CSI", 0.0);
+        if let Found::Present(Present { polled: Some(polled), .. }) = &mut unused.found {
+            polled.pairs.fill(PolledPair { rarely: Some(0.0), often: Some(0.0) });
+        }
+        assert_eq!(of(&[unused.clone(), rail("VDD_IN", 10.0)]).0, Runs::Together);
+        assert_eq!(of(&[unused.clone(), rail("VDD_IN", 11.0)]).0, Runs::Split);
+        assert_eq!(of(&[unused.clone(), rail("VDD_GPU", 10.0)]).0, Runs::Split, "which of them is the whole is not known");
         // Until somebody has looked, nothing stands against it.
         let (runs, why) = of(&[rapl()]);
         assert!(runs == Runs::Together && why.is_some_and(|why| why.ends_with("so that it needs power runs, is not known yet")));
@@ -308,10 +334,24 @@ mod tests {
         assert_eq!(polling_hz(&auto, &[instrument("rapl", Ok(Some(1_200_000)))]), None, "its cost is enough");
         let known = |hz| polling_hz(&auto, &[polled(rapl(), hz, 10.0)]);
         assert_eq!((known(20.0), known(10.0)), (None, Some(20.0)));
-        // What was said first stands, until it is read more often.
-        let again = |hz| remembered(vec![polled(rapl(), hz, 11.0)], &[polled(rapl(), 10.0, 10.0)]);
-        assert_eq!((again(10.0), again(20.0)), (vec![polled(rapl(), 10.0, 10.0)], vec![polled(rapl(), 20.0, 11.0)]));
-        assert_eq!(remembered(vec![rapl()], &[polled(rapl(), 10.0, 10.0)]), [polled(rapl(), 10.0, 10.0)]);
+        // What was said first stands, and beside it what it says when it is read more often.
+        let first = || polled(rapl(), 10.0, 10.0);
+        let again = |hz| remembered(vec![polled(rapl(), hz, 11.0)], &[first()]);
+        assert_eq!((again(10.0), remembered(vec![rapl()], &[first()])), (vec![first()], vec![first()]));
+        let both = again(20.0);
+        let known = both[0].present().map(|it| [it.polled_slower.first(), it.polled.as_ref()].map(|polled| polled.map(|polled| polled.hz)));
+        assert_eq!(known, Some([Some(10.0), Some(20.0)]));
+        assert_eq!(remembered(vec![rapl()], &both), both);
+        // Timing runs of the slower block stay what they were.
+        let report = report(both.clone());
+        let runs: Vec<Runs> = auto.iter().map(|point| Runs::of(Power::Auto, point.settings.sample_hz, Some(&report))).collect();
+        assert_eq!((runs, polling_hz(&auto, &both)), (vec![Runs::Together, Runs::Split], None));
+        // What was late may be in time the next night.
+        let mut late = polled(rapl(), 10.0, 11.0);
+        if let Found::Present(present) = &mut late.found {
+            present.polled.iter_mut().for_each(|polled| polled.pairs[3].often = None);
+        }
+        assert_eq!(remembered(vec![late], &[rapl()]), [rapl()]);
     }
 
     #[test]
@@ -320,7 +360,7 @@ mod tests {
         battery.source = "/sys/class/power_supply/BAT0/power_now".into();
         let none = report(vec![instrument("RAPL", Err(Cause::NotPermitted)), battery]);
         let all = [Power::Off, Power::Auto, Power::Split, Power::Together, Power::Only];
-        assert_eq!(all.map(|power| Runs::of(power, Some(&none))), [Runs::Timing, Runs::Timing, Runs::Timing, Runs::Timing, Runs::Only]);
+        assert_eq!(all.map(|power| runs_of(power, Some(&none))), [Runs::Timing, Runs::Timing, Runs::Timing, Runs::Timing, Runs::Only]);
         let told = shortfall(Power::Split, Some(&none));
         assert_eq!(told.as_deref(), Some("no energy instrument that can be read (RAPL: Permission denied): no power runs"));
         assert_eq!(shortfall(Power::Off, Some(&none)), None);
@@ -330,8 +370,8 @@ mod tests {
     fn a_device_that_was_never_asked_is_expected_to_have_what_the_campaign_asks_for() {
         let never = DeviceReport { instruments: None, ..report(Vec::new()) };
         for unknown in [None, Some(&never)] {
-            assert_eq!(Runs::of(Power::Split, unknown), Runs::Split);
-            assert_eq!(Runs::of(Power::Auto, unknown), Runs::Together);
+            assert_eq!(runs_of(Power::Split, unknown), Runs::Split);
+            assert_eq!(runs_of(Power::Auto, unknown), Runs::Together);
             assert_eq!(shortfall(Power::Split, unknown), None);
         }
     }

@@ -26,6 +26,9 @@ impl DeviceNight<'_, '_> {
             for message in self.collect_spool()? {
                 self.line.emit(Event::Warning { message });
             }
+        }
+        self.find_out_polling()?;
+        if !self.line.night.options.dry_run {
             self.read_again()?;
         }
         let jobs = self.jobs();
@@ -168,11 +171,7 @@ impl DeviceNight<'_, '_> {
             containment: if containment.cgroup { format!("{level} + cgroup") } else { level },
         });
         let earlier = self.line.night.report(id).and_then(|report| report.instruments).unwrap_or_default();
-        let mut instruments = power::remembered(inspected.instruments, &earlier);
-        if let Some(hz) = power::polling_hz(&points, &instruments) {
-            self.line.emit(Event::Polling { device: id.clone(), hz });
-            instruments = power::remembered(self.asking(|session| session.try_polling(hz))?, &instruments);
-        }
+        let instruments = power::remembered(inspected.instruments, &earlier);
         let report = DeviceReport {
             report_version: REPORT_VERSION,
             taken_at: clock::utc_seconds(),
@@ -184,6 +183,24 @@ impl DeviceNight<'_, '_> {
         };
         self.line.night.learn(id, report)?;
         self.check_models()
+    }
+
+    /// What reading its instruments does to them, where runs hang on that. Nothing of ours is executing any more.
+    fn find_out_polling(&mut self) -> Result<(), Stop> {
+        let (night, id) = (self.line.night, self.line.device.id.clone());
+        let Some(report) = night.report(&id) else { return Ok(()) };
+        let instruments = report.instruments.clone().unwrap_or_default();
+        let Some(hz) = power::polling_hz(&night.possible_points(&id), &instruments) else { return Ok(()) };
+        self.line.emit(Event::Polling { device: id.clone(), hz });
+        match self.asking(|session| session.try_polling(hz)) {
+            Ok(now) => night.learn(&id, DeviceReport { instruments: Some(power::remembered(now, &instruments)), ..report }),
+            Err(Stop::Device(e)) if e.is_in_use() => {
+                let message = format!("what reading the energy instruments of device `{id}` does to them was not found out: {e}");
+                self.line.emit(Event::Warning { message });
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Every model that is run here has the content that the campaign declares.

@@ -139,7 +139,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceR
         settle_ms: point.settings.settle.shortest().as_millis() as u64,
         settle: rule(point.settings.settle),
         base: point.base.to_string(),
-        instruments: Runs::of(point.settings.power, Some(report)).read_instruments(job.slot.kind),
+        instruments: Runs::of(point.settings.power, point.settings.sample_hz, Some(report)).read_instruments(job.slot.kind),
         conditions: point.conditions.clone(),
         sleep_inhibited: night.sleep_inhibited.clone().filter(|_| point.transport == "local"),
         clock: report.clock,

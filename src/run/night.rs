@@ -440,7 +440,7 @@ impl<'a> Night<'a> {
 impl State<'_> {
     /// The runs of a repetition of a point, as far as its device is known.
     fn kinds(&self, point: &Point) -> &'static [Kind] {
-        Runs::of(point.settings.power, self.reports.get(&point.ids.device)).kinds()
+        Runs::of(point.settings.power, point.settings.sample_hz, self.reports.get(&point.ids.device)).kinds()
     }
 
     fn jobs(&self, results: &Path, device: Option<&str>) -> Vec<PlannedJob> {

@@ -34,7 +34,7 @@ fn unmetered(user: User, power: &str) -> Option<Board> {
 }
 
 /// From now on the campaign wants this.
-fn asks_for(board: &Board, power: &str) {
+pub fn asks_for(board: &Board, power: &str) {
     let campaign = board.lab.read("c.yaml");
     let from = campaign.find("measure: {").unwrap();
     // To the end of the map of defaults.

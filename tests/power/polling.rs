@@ -1,10 +1,14 @@
 //! What reading an instrument often does to what it says, and what `power: auto` makes of that.
 
 use crate::bench::{Bench, capability};
-use crate::lab::{Lab, User, for_each_user};
-use crate::nights::{metered, names};
+use crate::board::Board;
+use crate::lab::{Lab, User, eventually, for_each_user, spawn};
+use crate::nights::{asks_for, metered, names};
 use serde_json::Value;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 const GPU: &str = "gpu.GPU-5b3c7f00.energy";
 const BOTH_KINDS: [&str; 4] = ["power-r0.json", "power-r1.json", "timing-r0.json", "timing-r1.json"];
@@ -43,20 +47,80 @@ fn an_instrument_that_says_more_when_it_is_read_often_is_found_out_and_has_runs_
     }
 }
 
+/// While this is done, the board's monitor says something new every so often, by small steps.
+fn lively<T>(board: &Board, during: impl FnOnce() -> T) -> T {
+    board.set("class/hwmon/hwmon0/update_interval", "100");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for microwatts in [6_000_000, 6_010_000, 6_020_000].into_iter().cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                board.set("class/hwmon/hwmon0/power1_input", &microwatts.to_string());
+                thread::sleep(Duration::from_millis(37));
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(during));
+        is_over.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|why| std::panic::resume_unwind(why))
+    })
+}
+
 #[test]
 fn one_that_keeps_up_and_says_the_same_is_read_in_timing_runs() {
     for_each_user(|user| {
         let Some(board) = metered(user, "auto") else { return };
-        board.set("class/hwmon/hwmon0/update_interval", "100");
-        let planned = board.run(&["plan", "c.yaml"]).expect(0).stdout();
-        assert!(planned.contains("in these runs, in runs of their own or not at all is not known yet"), "{planned}");
-        board.run(&["run", "c.yaml"]).expect(0);
-        assert_eq!(names(&board.lab), BOTH_KINDS[2..]);
-        board.run(&["run", "c.yaml"]).expect(0);
-        assert_eq!(polled(&board.lab), 1, "what was found at first contact holds");
-        let probed = board.run(&["probe"]).expect(0).stdout();
-        assert!(probed.contains("6.00 W, read 10 times a second it says the same (+0.0 … +0.0 %)"), "{probed}");
+        lively(&board, || are_read_in_timing_runs(&board));
     });
+}
+
+fn are_read_in_timing_runs(board: &Board) {
+    let planned = board.run(&["plan", "c.yaml"]).expect(0).stdout();
+    assert!(planned.contains("in these runs, in runs of their own or not at all is not known yet"), "{planned}");
+    board.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!(names(&board.lab), BOTH_KINDS[2..]);
+    board.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!(polled(&board.lab), 1, "what was found at first contact holds");
+    let probed = board.run(&["probe"]).expect(0).stdout();
+    assert!(probed.contains(" W, read 10 times a second it says the same ("), "{probed}");
+}
+
+#[test]
+fn what_a_faster_block_finds_out_leaves_the_records_of_a_slower_one_alone() {
+    let Some(board) = metered(User::Caller, "auto") else { return };
+    board.lab.write("c.yaml", board.lab.read("c.yaml").replace("sample_hz: 50", "sample_hz: 10"));
+    lively(&board, || board.run(&["run", "c.yaml"]).expect(0));
+    let slower: Vec<_> = names(&board.lab);
+    assert_eq!(slower, BOTH_KINDS[2..]);
+    // It stands still from now on, and can't tell.
+    let block = "  - { devices: here, backend: command, argv: [./workload.sh], params: { how: fast }, measure: { power: auto, sample_hz: 50 } }\n";
+    board.lab.write("c.yaml", board.lab.read("c.yaml") + block);
+    board.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!((polled(&board.lab), names(&board.lab).len()), (2, 2 + 4), "{:?}", names(&board.lab));
+    let planned = board.run(&["plan", "c.yaml"]).expect(0).stdout();
+    assert!(planned.contains("6 reused   nothing to do"), "{planned}");
+}
+
+#[test]
+fn instruments_are_polled_once_the_run_of_an_earlier_controller_is_over() {
+    let Some(board) = metered(User::Caller, "off") else { return };
+    board.lab.write("workload.sh", "#!/bin/sh\necho >> started\nwhile [ ! -e end ]; do sleep 0.01; done\n");
+    let mut controller = spawn(&mut board.inside(&["run", "c.yaml"]));
+    eventually("the workload runs", || board.lab.path("started").exists().then_some(()));
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    asks_for(&board, "auto");
+    let next = spawn(&mut board.inside(&["run", "c.yaml"]));
+    let journal = || fs::read_to_string(board.lab.results("c").join("journal.ndjson")).unwrap();
+    let at = |event: &str| journal().lines().position(|line| line.contains(&format!(r#""event":"{event}""#)));
+    eventually("it is waited for", || at("attached"));
+    assert_eq!(at("polling"), None);
+    board.lab.write("end", "");
+    assert!(next.wait_with_output().unwrap().status.success());
+    assert!(at("polling") > at("attached"));
+    let report: Value = serde_json::from_slice(&fs::read(board.lab.results("c").join("devices/here.json")).unwrap()).unwrap();
+    assert!(report["instruments"].as_array().unwrap().iter().any(|one| one["found"]["present"]["polled"]["hz"] == 50.0), "{report:#}");
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
     let other = |e: io::Error| Failure::Other { message: e.to_string() };
     match request {
         Request::Hello(_) => Err(Failure::Other { message: "hello was said already".into() }),
-        Request::Inspect(request) => Ok(Reply::Inspected(Box::new(inspect(keeper, &request)))),
+        Request::Inspect(request) => Ok(Reply::Inspected(Box::new(inspect(keeper, &request)?))),
         Request::List => {
             let entries = keeper.spool.entries().map_err(other)?;
             let entry = |e: spool::Entry| {
@@ -233,7 +233,7 @@ fn answer(keeper: &Arc<Keeper>, client: u64, request: Request) -> Result<Reply, 
     }
 }
 
-fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
+fn inspect(keeper: &Keeper, request: &InspectRequest) -> Result<Inspected, Failure> {
     // The quiet readings first: hashing files warms the machine.
     keeper.settling();
     let snapshot = keeper.snapshot(&mut sampler::Sources::open(Path::new("/")));
@@ -242,12 +242,17 @@ fn inspect(keeper: &Keeper, request: &InspectRequest) -> Inspected {
     hashes.save();
     let mut sensors = sampler::lock(keeper.sensors());
     let instruments = match request.polling_hz {
-        // Whoever has the sensors in hand keeps a run from reading them: it must not be on already.
-        Some(hz) if keeper.state().current.is_none() => polling::try_out(&mut sensors, hz),
-        _ => sensors.instruments().to_vec(),
+        Some(hz) => {
+            // Whoever has the sensors in hand keeps a run from reading them: it must not be on already.
+            if let Some(current) = &keeper.state().current {
+                return Err(Failure::Busy { run_id: current.run_id.clone() });
+            }
+            polling::try_out(&mut sensors, hz)
+        }
+        None => sensors.instruments().to_vec(),
     };
     drop(sensors);
-    Inspected { machine: keeper.machine(), files, snapshot, instruments }
+    Ok(Inspected { machine: keeper.machine(), files, snapshot, instruments })
 }
 
 fn run_state(keeper: &Keeper, run_id: &str) -> RunState {

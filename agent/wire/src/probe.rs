@@ -129,6 +129,9 @@ pub struct Present {
     /// Of an energy instrument, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled: Option<Polled>,
+    /// The same at lower rates, ascending: what runs at these go by. Only where a controller keeps it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub polled_slower: Vec<Polled>,
 }
 
 /// Length of a slice in which an instrument is read once or often, ms.
