@@ -12,8 +12,8 @@ const GATED_WITHIN_NS: u64 = 5_000_000;
 const LEAST_READINGS: usize = 10;
 /// Above this the edges make a figure doubtful …
 const MOST_EDGE_ERROR_PCT: f64 = 2.0;
-/// … and above this it makes no metric.
-const MOST_EDGE_ERROR_OF_METRIC_PCT: f64 = 5.0;
+/// … and above this it makes no metric, and is held against nothing.
+pub const MOST_EDGE_ERROR_OF_METRIC_PCT: f64 = 5.0;
 /// Share of the window that the inferences in it may miss: of ones that were counted and timed one by one.
 const MOST_REFERENCE_MISS: f64 = 0.10;
 /// As much is a drift between the loop and its inferences, and no other window.
@@ -91,10 +91,6 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    fn period_ns(&self) -> u64 {
-        self.channel.period_ms().map_or(0, |ms| (ms * 1e6) as u64)
-    }
-
     /// Over all parts of the window, J.
     fn joules(&self, window: &Window<'_>) -> Option<f64> {
         let trace = self.trace.as_ref().ok()?;
@@ -228,7 +224,7 @@ fn observers(reads: &[Read<'_>], window: &Window<'_>) -> EnergyCheck {
         let seen_ns: u64 = window.parts.iter().map(|&(start, end)| trace.seen_ns(start, end)).sum();
         let found = format!("{} was seen for {:.3} of {:.3} s", read.channel.subject(), seconds(seen_ns), seconds(ran_ns));
         let inside = read.channel.is_counter() || readings(read, window).is_some_and(|n| n > 0);
-        let tolerance_ns = seen_ns / 100 + 2 * read.period_ns().max(trace.spacing_ns().unwrap_or(0));
+        let tolerance_ns = seen_ns / 100 + 2 * read.channel.period_ns().max(trace.spacing_ns().unwrap_or(0));
         let is_whole = read.joules(window).is_some();
         Ok::<_, String>((inside && is_whole && ran_ns.abs_diff(seen_ns) <= tolerance_ns, found))
     };
@@ -276,7 +272,7 @@ fn edges(edge_error_pct: Option<f64>, joules: Option<f64>) -> EnergyCheck {
 }
 
 /// (Δ ÷ T) · max(|P first − P̄|, |P last − P̄|) ÷ P̄, for each part of the window, all against its mean. Δ is what of a reading's time lies
-/// on the other side of an edge at most, and the instrument's own period.
+/// on the other side of an edge at most, and the instrument's own period or what it averages over.
 fn edge_error_pct(reads: &[Read<'_>], window: &Window<'_>, mean_w: f64) -> Option<f64> {
     let mut joules = 0.0;
     for &(start_ns, end_ns) in &window.parts {
@@ -290,7 +286,7 @@ fn edge_error_pct(reads: &[Read<'_>], window: &Window<'_>, mean_w: f64) -> Optio
             let last_w = trace.joules(end_ns - inside_ns, end_ns)? / seconds(inside_ns);
             for (edge_ns, watts) in [(start_ns, first_w), (end_ns, last_w)] {
                 let delta_ns =
-                    read.period_ns() + if read.channel.is_counter() { (2 * trace.nearest_ns(edge_ns)?).min(spacing_ns) } else { spacing_ns };
+                    read.channel.period_ns() + if read.channel.is_counter() { (2 * trace.nearest_ns(edge_ns)?).min(spacing_ns) } else { spacing_ns };
                 largest = largest.max(seconds(delta_ns) * (watts - part_w).abs());
             }
             joules += largest;

@@ -54,6 +54,11 @@ impl<'a> Channel<'a> {
         self.number("period_ms", 1.0)
     }
 
+    /// See [`Capability::period_ms`].
+    pub fn period_ns(&self) -> u64 {
+        self.known.map_or(0, |known| (known.period_ms() * 1e6) as u64)
+    }
+
     pub fn limit_w(&self) -> Option<f64> {
         self.number("limit_uw", 1e6)
     }

@@ -15,7 +15,7 @@ use crate::registry::{Code, MetricId};
 use crate::store::energy::{CheckName, CheckOutcome, CrossCheck, EnergyFigure, Scope};
 use crate::store::issue::{Issue, Severity};
 use crate::store::record::Metric;
-use figure::{LEAST_GATE_NS, Window};
+use figure::{LEAST_GATE_NS, MOST_EDGE_ERROR_OF_METRIC_PCT, Window};
 use indexmap::IndexMap;
 use isotherm_wire::probe::Capability;
 use isotherm_wire::telemetry::{Column, Reading, Series, Snapshot};
@@ -68,7 +68,9 @@ pub fn figures(evidence: &Evidence<'_>) -> Vec<EnergyFigure> {
             Ok(net) => figures[at].net = Some(net),
             Err(why) => figures[at].net_omitted_reason = Some(why),
         }
-        let other = (0..instruments.len()).find(|&other| other != at && instrument.is_like(&instruments[other]) && figures[other].joules.is_some());
+        let has_edges = |at: usize| figures[at].edge_error_pct.is_none_or(|pct| pct <= MOST_EDGE_ERROR_OF_METRIC_PCT);
+        let fits = |other: usize| other != at && instrument.is_like(&instruments[other]) && figures[other].joules.is_some() && has_edges(other);
+        let other = (0..instruments.len()).find(|&other| has_edges(at) && fits(other));
         figures[at].cross_check = other.and_then(|other| {
             let ratio = figures[other].joules? / figures[at].joules?;
             Some(CrossCheck { instrument: figures[other].instrument, ratio })

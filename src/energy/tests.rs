@@ -32,7 +32,7 @@ impl Machine {
     fn with(mut self, column: ColumnName, subject: &str, source: &str, driver: &str, value: impl Fn(f64) -> Option<f64>) -> Machine {
         let values = self.series.monotonic_ns.iter().map(|&ns| value(ns as f64 / 1e9)).collect();
         let (metric, unit): (String, String) = (column.entry().name.into(), column.entry().unit.symbol().into());
-        self.instruments.push(known(source, &[("driver", driver)]));
+        self.instruments.push(Capability { name: subject.into(), ..known(source, &[("driver", driver)]) });
         self.series.columns.push(Column { metric, unit, subject: Some(subject.into()), source: source.into(), values });
         self
     }
@@ -221,6 +221,29 @@ fn few_readings_of_a_monitor_are_no_power_and_no_energy_of_an_inference() {
     let read = |s: f64| [2.0, 5.0].contains(&s).then_some(5.0 * s);
     let counted = Machine::new().with(ColumnName::Energy, "RAPL package-0", RAPL, "intel-rapl", read).figures(Some(rounds(&spans)));
     assert!(near(value(&metrics(&counted, "builtin", "none"), "power_w").ok(), 5.0));
+}
+
+#[test]
+fn a_power_that_is_the_mean_of_a_second_has_edges_of_a_second_and_is_not_held_against_the_counter_of_a_short_run() {
+    // 50 W, and 300 W from second 1 to second 7: 1800 J.
+    let work = |s: f64| (s.min(7.0) - 1.0).max(0.0);
+    let counted = |s: f64| 50.0 * s + 250.0 * work(s);
+    let mean = move |s: f64| (counted(s) - counted(s - 1.0)).max(50.0);
+    let machine = Machine::new().with(ColumnName::Energy, "GPU-0", "nvml:total_energy", "nvml", move |s| Some(counted(s))).with(
+        ColumnName::Power,
+        "GPU-0",
+        "nvml:power",
+        "nvml",
+        move |s| Some(mean(s)),
+    );
+    let figures = machine.figures(None);
+    assert!(near(figures[0].joules, 1800.0), "{:?}", figures[0]);
+    let late = &figures[1];
+    assert!((late.joules.unwrap() - 1675.0).abs() < 5.0, "{late:?}");
+    // It has missed 7 %, and may have missed 1.1 s of 250 W and more.
+    assert!(late.edge_error_pct.unwrap() > 7.0, "{late:?}");
+    assert_eq!(late.power_omitted_reason.as_deref().map(|why| why.starts_with("its edges may have brought in")), Some(true));
+    assert!(figures.iter().all(|figure| figure.cross_check.is_none()) && codes(&figures).is_empty());
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub struct EnergyFigure {
     pub observers: Observers,
     /// Questions that were put to it, in that order.
     pub checks: Vec<EnergyCheck>,
-    /// Another rung's energy of the same thing over the same window; `None` where no other measures it.
+    /// Another rung's energy of the same thing over the same window; `None` where no other measures it, or the edges of one of them may have
+    /// brought in more than 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_check: Option<CrossCheck>,
     /// What was added up, each by its driver's name.

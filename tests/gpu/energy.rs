@@ -60,6 +60,10 @@ fn a_gpus_counter_is_of_record_for_the_command_that_was_on_it_and_its_power_is_h
         let integrated = figure(&record, "nvml_integrated_samples", GPU);
         assert_near(integrated, "joules", 20.0 * seconds(integrated));
         assert_eq!(integrated["of_record"], false);
+        // Edges that were read late are held against nothing.
+        if [counted, integrated].iter().any(|figure| figure["edge_error_pct"].as_f64().is_some_and(|pct| pct > 5.0)) {
+            return assert!(counted["cross_check"].is_null(), "{counted}");
+        }
         assert_eq!(counted["cross_check"]["instrument"], "nvml_integrated_samples");
         assert_near(&counted["cross_check"], "ratio", integrated["joules"].as_f64().unwrap() / 30.0);
     });

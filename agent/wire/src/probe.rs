@@ -220,19 +220,25 @@ impl Capability {
         self.family == Family::Energy && self.present().is_some() && !is_of_a_battery(&self.source)
     }
 
-    /// How old an energy instrument's value may be, as far as that is known, ms: its own period, what it averages over, or how rarely it is sampled because a read
-    /// takes its time. Of a counter only the first counts: what it did since the last read it knows.
+    /// How long an energy instrument goes by one value, as far as that is known, ms: its own period, or what it averages over.
+    #[must_use]
+    pub fn period_ms(&self) -> f64 {
+        let period = self.present().and_then(|present| present.facts.get("period_ms")?.parse::<f64>().ok()).filter(|ms| ms.is_finite());
+        // NVML's reference of nvmlDeviceGetPowerUsage: from Ampere on (but for GA100) it is the mean of the last second.
+        let averaged = if self.source == "nvml:power" { 1000.0 } else { 0.0 };
+        period.unwrap_or(0.0).max(averaged)
+    }
+
+    /// How old its value may be in samples, likewise: that, or how rarely it is sampled because a read takes its time. Of a counter only its
+    /// own period counts: what it did since the last read it knows.
     #[must_use]
     pub fn rests_ms(&self) -> f64 {
         let present = self.present();
-        let period = present.and_then(|present| present.facts.get("period_ms")?.parse::<f64>().ok()).filter(|ms| ms.is_finite());
         let is_counter = matches!(self.unit.as_deref(), Some("uj" | "mj"));
         let by_program = !self.source.starts_with('/') && !self.source.starts_with("nvml:");
         let is_costly = || present.and_then(|present| present.cost_ns).is_none_or(|ns| ns > COSTLY_NS);
         let sampled = if !is_counter && (by_program || is_costly()) { COSTLY_EVERY_NS as f64 / 1e6 } else { 0.0 };
-        // NVML's reference of nvmlDeviceGetPowerUsage: from Ampere on (but for GA100) it is the mean of the last second.
-        let averaged = if self.source == "nvml:power" { 1000.0 } else { 0.0 };
-        sampled.max(averaged).max(period.unwrap_or(0.0))
+        sampled.max(self.period_ms())
     }
 
     /// Why it is not there.
