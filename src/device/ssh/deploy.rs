@@ -18,6 +18,10 @@ const SCRIPT: &str = include_str!("deploy.sh");
 const CHUNK_BYTES: usize = 256 << 10;
 /// No line of the script is longer, bytes.
 const LONGEST_LINE: u64 = 64 << 10;
+/// A device that says more lines than this, its login script's among them, is not listened to any longer.
+const MOST_LINES: usize = 10_000;
+/// Nor one that refuses more directories than there are.
+const MOST_REFUSED: usize = 8;
 /// Of what came before the first line of the script, so much goes into an error, bytes.
 const LONGEST_WORDS: usize = 400;
 
@@ -89,11 +93,12 @@ pub fn deploy(
     programs: impl Fn(Architecture) -> Result<Arc<Programs>, AgentError>,
     alive: impl Fn(),
 ) -> Result<(), Fault> {
-    stdin.write_all(script(order).as_bytes())?;
+    // One that is gone already has said why.
+    let _ = stdin.write_all(script(order).as_bytes());
     let mut seen = Vec::new();
     let mut refused = Vec::new();
     let mut offered: Option<Arc<Programs>> = None;
-    loop {
+    for _ in 0..MOST_LINES {
         let mut line = Vec::new();
         if stdout.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
             return Err(ended(&refused, &seen).into());
@@ -123,12 +128,13 @@ pub fn deploy(
                     alive();
                 }
             }
-            (("refused", why), _) => refused.push(why.to_owned()),
+            (("refused", why), _) if refused.len() < MOST_REFUSED => refused.push(why.to_owned()),
             (("failed", _), _) => return Err(Fault::Refused(refused)),
             (("started", _), Some(_)) => return Ok(()),
             _ => return Err(no_answer(said).into()),
         }
     }
+    Err(io::Error::other(format!("its shell said {MOST_LINES} lines and came to nothing; the first: {:?}", String::from_utf8_lossy(&seen))).into())
 }
 
 /// The script behind its parameters, whose letters mean nothing to a shell between single quotes.
@@ -177,7 +183,10 @@ mod tests {
         let deployed = deploy(&mut stdin, &mut stdout, order, programs, || moved.set(moved.get() + 1));
         drop(stdin);
         let mut said = String::new();
-        let _ = stdout.read_to_string(&mut said);
+        if deployed.is_ok() {
+            let _ = stdout.read_to_string(&mut said);
+        }
+        drop(stdout);
         child.wait().unwrap();
         (deployed.map(|()| said), moved.get())
     }
@@ -244,11 +253,22 @@ mod tests {
     }
 
     #[test]
+    fn one_that_talks_for_ever_is_not_listened_to_for_ever() {
+        let home = tempfile::tempdir().unwrap();
+        for endless in ["echo y", "echo 0123abcd refused /x: $nonce"] {
+            let script = format!("while {endless}; do :; done 2> /dev/null");
+            let (fault, _) = deploy_here(&["/bin/sh", "-c", &script], home.path(), PATH, &order(None), AGENT);
+            let told = fault.unwrap_err().to_string();
+            assert!(told.contains("lines and came to nothing") || told.contains("its shell answered \"refused"), "{told}");
+        }
+    }
+
+    #[test]
     fn a_shell_that_is_none_says_what_it_was() {
         let home = tempfile::tempdir().unwrap();
         let (fault, _) = deploy_here(&["/bin/echo", "This account is currently not available."], home.path(), PATH, &order(None), AGENT);
         let told = fault.unwrap_err().to_string();
         // It may be gone before it is spoken to.
-        assert!(told.contains("This account is currently not available.") || told.contains("Broken pipe"), "{told}");
+        assert!(told.contains("it said \"This account is currently not available.\""), "{told}");
     }
 }
