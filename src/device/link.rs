@@ -2,6 +2,7 @@
 //!
 //! A transport gives one. Must not know what is said over it.
 
+use super::agents::AgentError;
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::fmt;
@@ -10,6 +11,7 @@ use std::io::{self, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -36,6 +38,8 @@ pub struct Link {
     pub stdout: BufReader<File>,
     pub stderr: File,
     pub log: Log,
+    /// Why the agent does without a companion that it needs and that is there.
+    pub unfit: Option<Arc<AgentError>>,
     pub end: Box<dyn End>,
 }
 
@@ -70,7 +74,7 @@ impl Link {
         let stdin = OwnedFd::from(child.stdin.take().ok_or_else(gone)?).into();
         let stdout = BufReader::new(OwnedFd::from(child.stdout.take().ok_or_else(gone)?).into());
         let stderr = OwnedFd::from(child.stderr.take().ok_or_else(gone)?).into();
-        Ok(Link { stdin, stdout, stderr, log: Log::default(), end: Box::new(child) })
+        Ok(Link { stdin, stdout, stderr, log: Log::default(), unfit: None, end: Box::new(child) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The `local` transport: the agent as a process of this machine, detached from our terminal.
 
+use super::agents::AgentError;
 use super::link::{Link, Role};
 use super::{Architecture, DeviceError, agent, agents};
 use crate::config::model::Local;
@@ -9,6 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Variables that the agent needs of our environment; a workload gets none of them from it.
 const PASSED_ON: [&str; 9] = [
@@ -31,13 +33,16 @@ fn inherited(names: &'static [&'static str]) -> impl Iterator<Item = (&'static s
 }
 
 /// The companion, installed beside the agent where there is a driver for it to ask. Where it can't be, the agent does without and says so.
-fn companion(dir: &Path) -> Option<PathBuf> {
+///
+/// # Errors
+/// The one that is there is none for this machine.
+fn companion(dir: &Path) -> Result<Option<PathBuf>, AgentError> {
     let named = std::env::var_os(NVML_VARIABLE).is_some_and(|path| !path.is_empty());
     // Of a machine without NVIDIA's driver nothing is to be had; on WSL the device is the host's.
     let is_needed = named || ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
-    let here = Architecture::of_this_machine().filter(|_| is_needed)?;
-    let bytes = agents::companion_for(here).ok().flatten()?;
-    agent::install(dir, agent::COMPANION, &bytes, &sha256_hex(&bytes)).ok()
+    let Some(here) = Architecture::of_this_machine().filter(|_| is_needed) else { return Ok(None) };
+    let bytes = agents::companion_for(here)?;
+    Ok(bytes.and_then(|bytes| agent::install(dir, agent::COMPANION, &bytes, &sha256_hex(&bytes)).ok()))
 }
 
 /// Start the agent in a role.
@@ -56,9 +61,8 @@ pub fn start(device: &str, local: &Local, role: Role, nonce: &str) -> Result<Lin
         };
         let mut command = Command::new(&path);
         command.env_clear().envs(inherited(&PASSED_ON));
-        if let Some(companion) = companion(&dir) {
-            command.env(COMPANION_VARIABLE, companion);
-        }
+        let (companion, unfit) = companion(&dir).map_or_else(|e| (None, Some(Arc::new(e))), |path| (path, None));
+        command.envs(companion.map(|path| (COMPANION_VARIABLE, path)));
         match role {
             Role::Serve => {
                 command.args(["serve", "--nonce", nonce]);
@@ -72,7 +76,10 @@ pub fn start(device: &str, local: &Local, role: Role, nonce: &str) -> Result<Lin
         // A process group of its own: Ctrl-C is for us to handle.
         command.process_group(0);
         match command.spawn() {
-            Ok(child) => return Link::of_child(child).map_err(|e| DeviceError::NoAnswer { device: device.into(), reason: e.to_string() }),
+            Ok(child) => {
+                let link = Link::of_child(child).map_err(|e| DeviceError::NoAnswer { device: device.into(), reason: e.to_string() })?;
+                return Ok(Link { unfit, ..link });
+            }
             // A file system mounted `noexec` says "permission denied"; what is no program of this machine, "exec format error".
             Err(e) => {
                 let fault = Architecture::of_this_machine().and_then(|here| here.fault_of(bytes));

@@ -1,6 +1,7 @@
 //! A session with a device's keeper: requests and their replies, events, sealed results by offset.
 
 use super::DeviceError;
+use super::agents::AgentError;
 use super::link::{End, Link, Log, Role, joined, saying};
 use crate::clock::{self, ClockOffset};
 use crate::config::model::Device;
@@ -77,6 +78,8 @@ pub struct Session {
     /// Or what an older isotherm's keeper says instead: it answers what is frozen and nothing else.
     welcome: Result<Welcome, Failure>,
     given_back: GivenBack,
+    /// Why the agent does without a companion that it needs and that is there.
+    pub unfit: Option<Arc<AgentError>>,
 }
 
 impl Session {
@@ -90,7 +93,7 @@ impl Session {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let Link { stdin, mut stdout, stderr: mut errors, log, end } = super::start(device, Role::Serve, &nonce)?;
+        let Link { stdin, mut stdout, stderr: mut errors, log, unfit, end } = super::start(device, Role::Serve, &nonce)?;
         let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&stderr);
@@ -119,8 +122,20 @@ impl Session {
         spawned.map_err(|e| no_answer(e.to_string()))?;
         let welcome = Err(Failure::Other { message: "it was not greeted yet".into() });
         let given_back = GivenBack::default();
-        let mut session =
-            Session { device: device.id.clone(), stdin, end, log, answers, stderr, next_id: 0, serial, opened: Instant::now(), welcome, given_back };
+        let mut session = Session {
+            device: device.id.clone(),
+            stdin,
+            end,
+            log,
+            answers,
+            stderr,
+            next_id: 0,
+            serial,
+            opened: Instant::now(),
+            welcome,
+            given_back,
+            unfit,
+        };
         match greeted.recv_timeout(ANSWER_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),

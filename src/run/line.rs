@@ -145,6 +145,11 @@ impl<'n, 'a> Line<'n, 'a> {
                 self.emit(Event::SameMachine { device: self.device.id.clone(), others });
             }
         }
+        if let Some(e) = session.unfit.take() {
+            let id = &self.device.id;
+            let message = format!("device `{id}` does without a companion, which asks NVIDIA's library: {e} (hint: {})", e.hint());
+            self.emit(Event::Warning { message });
+        }
         let given_back = session.given_back();
         Ok((session, given_back))
     }

@@ -52,6 +52,8 @@ pub enum Fault {
 pub struct Programs {
     pub agent: Program,
     pub companion: Option<Program>,
+    /// Why one that is there can't be given to it.
+    pub unfit: Option<Arc<AgentError>>,
 }
 
 pub struct Program {
@@ -75,14 +77,17 @@ pub fn programs(architecture: Architecture) -> Result<Arc<Programs>, AgentError>
     if let Some(programs) = known.get(&architecture) {
         return Ok(Arc::clone(programs));
     }
-    // Without one that is whole the agent does without, and says so.
-    let companion = agents::companion_for(architecture).ok().flatten().map(Program::from);
-    let programs = Arc::new(Programs { agent: agents::agent_for(architecture)?.into(), companion });
+    let (companion, unfit) = match agents::companion_for(architecture) {
+        Ok(companion) => (companion.map(Program::from), None),
+        Err(e) => (None, Some(Arc::new(e))),
+    };
+    let programs = Arc::new(Programs { agent: agents::agent_for(architecture)?.into(), companion, unfit });
     known.insert(architecture, Arc::clone(&programs));
     Ok(programs)
 }
 
-/// Talk with the shell until it has become the agent. `alive` is called whenever something moves.
+/// Talk with the shell until it has become the agent. `alive` is called whenever something moves. Gives why it does without a companion that
+/// it needs and that is there.
 ///
 /// # Errors
 /// [`Fault`].
@@ -92,12 +97,12 @@ pub fn deploy(
     order: &Order,
     programs: impl Fn(Architecture) -> Result<Arc<Programs>, AgentError>,
     alive: impl Fn(),
-) -> Result<(), Fault> {
+) -> Result<Option<Arc<AgentError>>, Fault> {
     // One that is gone already has said why.
     let _ = stdin.write_all(script(order).as_bytes());
     let mut seen = Vec::new();
     let mut refused = Vec::new();
-    let mut offered: Option<Arc<Programs>> = None;
+    let (mut offered, mut unfit) = (None::<Arc<Programs>>, None);
     for _ in 0..MOST_LINES {
         let mut line = Vec::new();
         if stdout.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
@@ -116,6 +121,7 @@ pub fn deploy(
                 let [machine, bits, gpu] = *facts.split(' ').collect::<Vec<_>>() else { return Err(no_answer(said).into()) };
                 let found = programs(agents::architecture_of(machine, Userland::of_long_bit(bits))?)?;
                 let companion = found.companion.as_ref().filter(|_| gpu != "-");
+                unfit = found.unfit.clone().filter(|_| gpu != "-");
                 let told = |program: Option<&Program>| program.map_or_else(|| "- 0".into(), |p| format!("{} {}", p.sha256, p.bytes.len()));
                 writeln!(stdin, "{} {}", told(Some(&found.agent)), told(companion))?;
                 offered = Some(found);
@@ -130,7 +136,7 @@ pub fn deploy(
             }
             (("refused", why), _) if refused.len() < MOST_REFUSED => refused.push(why.to_owned()),
             (("failed", _), _) => return Err(Fault::Refused(refused)),
-            (("started", _), Some(_)) => return Ok(()),
+            (("started", _), Some(_)) => return Ok(unfit),
             _ => return Err(no_answer(said).into()),
         }
     }
@@ -179,7 +185,7 @@ mod tests {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let moved = std::cell::Cell::new(0);
-        let programs = |_| Ok(Arc::new(Programs { agent: Program::from(Cow::from(agent)), companion: None }));
+        let programs = |_| Ok(Arc::new(Programs { agent: Program::from(Cow::from(agent)), companion: None, unfit: None }));
         let deployed = deploy(&mut stdin, &mut stdout, order, programs, || moved.set(moved.get() + 1));
         drop(stdin);
         let mut said = String::new();
@@ -188,7 +194,7 @@ mod tests {
         }
         drop(stdout);
         child.wait().unwrap();
-        (deployed.map(|()| said), moved.get())
+        (deployed.map(|_| said), moved.get())
     }
 
     fn order(bin_dir: Option<&str>) -> Order {
@@ -222,6 +228,20 @@ mod tests {
                 let there: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
                 assert_eq!(there, [name.as_str()], "nothing else is left");
             }
+        }
+    }
+
+    #[test]
+    fn a_companion_that_is_unfit_is_told_of_where_there_is_a_driver_for_it_to_ask() {
+        for (gpu, is_told) in [("nvidia", true), ("-", false)] {
+            // What a device's shell may say.
+            let said = format!("0123abcd machine x86_64 64 {gpu}\n0123abcd started\n");
+            let programs = |architecture| {
+                let fault = AgentError::Unusable { architecture, path: "agents/isotherm-companion".into(), fault: "is empty".into() };
+                Ok(Arc::new(Programs { agent: Cow::from(AGENT).into(), companion: None, unfit: Some(Arc::new(fault)) }))
+            };
+            let unfit = deploy(&mut Vec::new(), &mut said.as_bytes(), &order(None), programs, || {}).unwrap();
+            assert_eq!(unfit.map(|e| e.to_string()), is_told.then(|| "the companion agents/isotherm-companion is empty".to_owned()));
         }
     }
 

@@ -7,6 +7,7 @@ mod connection;
 mod deploy;
 mod fault;
 
+use super::agents::AgentError;
 use super::link::{End, Link, Role, last_words, saying};
 use super::{DeviceError, agent};
 use crate::config::model::Ssh;
@@ -14,6 +15,7 @@ use connection::{Connection, Streams};
 use deploy::{Fault, Order};
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -34,7 +36,7 @@ pub fn start(device: &str, ssh: &Ssh, role: Role, nonce: &str) -> Result<Link, D
     let (mut connection, Streams { stdin, stdout, stderr, log }) = Connection::open(ssh).map_err(unreachable)?;
     let order = Order { nonce: nonce.to_owned(), role, bin_dir: ssh.bin_dir.clone(), state_dir: ssh.state_dir.clone() };
     match become_agent(stdin, stdout, order) {
-        Ok((stdin, stdout)) => Ok(Link { stdin, stdout, stderr, log, end: Box::new(connection) }),
+        Ok((stdin, stdout, unfit)) => Ok(Link { stdin, stdout, stderr, log, unfit, end: Box::new(connection) }),
         Err(fault) => {
             // Its streams are closed by now: what it has to say ends.
             let words = last_words(stderr, &log, &mut connection);
@@ -48,12 +50,15 @@ pub fn start(device: &str, ssh: &Ssh, role: Role, nonce: &str) -> Result<Link, D
     }
 }
 
+/// The streams of an agent, and why it does without a companion that it needs and that is there.
+type Started = (File, BufReader<File>, Option<Arc<AgentError>>);
+
 /// In a thread of its own: one that hangs, in a write to a device that takes nothing, is left behind and ends with the connection.
-fn become_agent(mut stdin: File, mut stdout: BufReader<File>, order: Order) -> Result<(File, BufReader<File>), Fault> {
+fn become_agent(mut stdin: File, mut stdout: BufReader<File>, order: Order) -> Result<Started, Fault> {
     let (tell, told) = channel();
     thread::Builder::new().name("deploy".into()).spawn(move || {
         let deployed = deploy::deploy(&mut stdin, &mut stdout, &order, deploy::programs, || _ = tell.send(None));
-        let _ = tell.send(Some(deployed.map(|()| (stdin, stdout))));
+        let _ = tell.send(Some(deployed.map(|unfit| (stdin, stdout, unfit))));
     })?;
     loop {
         match told.recv_timeout(SILENCE) {
