@@ -10,7 +10,7 @@ use super::watch::{Ended, OVERDUE};
 use super::{RunError, Stop, assemble};
 use crate::clock;
 use crate::device::{DeviceError, Session, boot_id};
-use crate::plan::{JobState, Plan, PlannedJob, contaminated, files};
+use crate::plan::{JobState, Plan, PlannedJob, Point, Work, contaminated, files};
 use crate::registry::MetricId;
 use crate::schedule::{Doom, Group};
 use crate::store::record::{Kind, RanFile, RanRole, Reason, Record, Status};
@@ -35,6 +35,8 @@ pub(super) struct DeviceNight<'n, 'a> {
     /// Since when nothing is done for others, and what was done all the same by the run that has just ended.
     pub(super) quiet_since: Option<Since>,
     beside: Option<Beside>,
+    /// Of the run that is made now.
+    needs: Option<String>,
     doom: Doom,
 }
 
@@ -68,7 +70,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
 
     pub(super) fn of(line: Line<'n, 'a>, session: Session) -> DeviceNight<'n, 'a> {
         let plan = line.night.plan();
-        DeviceNight { line, session, plan, runs_until: None, quiet_since: None, beside: None, doom: Doom::default() }
+        DeviceNight { line, session, plan, runs_until: None, quiet_since: None, beside: None, needs: None, doom: Doom::default() }
     }
 
     /// Is the device the machine that this is?
@@ -181,13 +183,15 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         if let Some((by, reason)) = night.dominated(point, job.slot.kind) {
             return self.skip(manifest, &format!("{by} failed: {}", reason.name()), Reason::Dominated).map(|()| true);
         }
-        if self.doom.is_certain() {
-            let message = "the first runs here have all failed for want of what they need";
+        let needs = needs(point);
+        if self.doom.is_certain(&needs) {
+            let message = &format!("three runs have failed here for want of what this one needs too: {needs}");
             return self.skip(manifest, message, Reason::Precondition).map(|()| true);
         }
         if !night.begin_job() {
             return Ok(false);
         }
+        self.needs = Some(needs);
         let spec = manifest::spec(point, &manifest, &report, &night.campaign.secrets, night.options.force);
         let deadline = Duration::from_millis(manifest::deadline_ms(&spec));
         // A valid record of a job that has to run all the same is of something else, such as another library.
@@ -339,13 +343,23 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         let written = self.line.night.results.write(&mut record, valid)?;
         let event = finished(&record, label, written.entry.path.clone());
         self.line.night.note_failure(&record);
-        if record.status != Status::Skipped {
-            self.doom.note(lacks_something(&record));
+        if let (Some(needs), true) = (&self.needs, record.status != Status::Skipped) {
+            self.doom.note(needs, lacks_something(&record));
         }
         self.line.night.state().scan.put(written);
         self.line.emit(event);
         Ok(())
     }
+}
+
+/// What a point needs of its device, in words: its program and its model.
+fn needs(point: &Point) -> String {
+    let program = match &point.work {
+        Work::Command(command) => command.argv.first().cloned().unwrap_or_default(),
+        Work::Builtin { .. } => "builtin".to_owned(),
+        Work::Later => String::new(),
+    };
+    point.model.as_ref().map_or(program.clone(), |model| format!("{program} and {}", model.path))
 }
 
 /// What the job needs isn't there, and won't be for others.

@@ -1,5 +1,6 @@
 //! A device that can't be reached: when it is tried again, how long it is waited for, and when the rest of its jobs is hopeless.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// So many failures in a row and a device that was never there is tried rarely.
@@ -88,23 +89,24 @@ impl Default for Reach {
     }
 }
 
-/// Has a device whatever its jobs need? Once the first three runs there have failed for want of it, no other one is started.
+/// Has a device what its jobs need? Once three runs that need the same have failed for want of it, and none has had it, no other one that
+/// needs it is started.
 #[derive(Debug, Default)]
 pub struct Doom {
-    wanting: u32,
-    has_more: bool,
+    /// By what is needed: how often it was wanting, or that it was there.
+    known: BTreeMap<String, Option<u32>>,
 }
 
 impl Doom {
     /// A run has ended; `wanting`: what it needs isn't there.
-    pub fn note(&mut self, wanting: bool) {
-        self.wanting += u32::from(wanting);
-        self.has_more |= !wanting;
+    pub fn note(&mut self, needs: &str, wanting: bool) {
+        let times = self.known.entry(needs.to_owned()).or_insert(Some(0));
+        *times = times.filter(|_| wanting).map(|times| times + 1);
     }
 
     #[must_use]
-    pub fn is_certain(&self) -> bool {
-        self.wanting >= OPENS_AFTER && !self.has_more
+    pub fn is_certain(&self, needs: &str) -> bool {
+        self.known.get(needs).copied().flatten().is_some_and(|times| times >= OPENS_AFTER)
     }
 }
 
@@ -166,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn what_three_runs_in_a_row_have_found_missing_from_the_beginning_no_other_run_will_find() {
+    fn what_three_runs_have_found_missing_no_other_run_that_needs_it_will_find() {
         let told = |runs: &[bool]| {
             let mut doom = Doom::default();
-            runs.iter().for_each(|wanting| doom.note(*wanting));
-            doom.is_certain()
+            runs.iter().for_each(|wanting| doom.note("bench", *wanting));
+            (doom.is_certain("bench"), doom.is_certain("other"))
         };
-        assert!(!told(&[true, true]));
-        assert!(told(&[true, true, true]));
-        assert!(!told(&[true, true, false, true, true]), "some of what it is asked for is there");
+        assert_eq!(told(&[true, true]), (false, false));
+        assert_eq!(told(&[true, true, true]), (true, false));
+        assert_eq!(told(&[true, false, true, true, true]), (false, false), "it was there once");
     }
 }
