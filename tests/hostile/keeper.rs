@@ -4,7 +4,7 @@ use crate::lab::{Lab, Ran, eventually};
 use crate::stranger::{TEXT, is_harmless};
 use isotherm::digest::sha256_hex;
 use isotherm_wire::codec::{read_frame, write_bytes, write_message};
-use isotherm_wire::session::{Call, Engine, Event, FromAgent, GivenBack, Reply, Request, RunState, SpoolEntry, Welcome};
+use isotherm_wire::session::{Call, Engine, Event, Failure, FromAgent, GivenBack, Reply, Request, RunState, SpoolEntry, Welcome};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -71,6 +71,8 @@ impl Device {
             Request::List => self.listed(self.sealed(total, sha256_hex(&self.result)), self.manifest.clone()),
             Request::Collect { .. } => return vec![chunk(0, total, total), Said::Bytes(self.result.clone())],
             Request::Forget { .. } => Said::Reply(Reply::Forgotten),
+            // As an agent says that doesn't know the question yet.
+            Request::Clock => Said::Reply(Reply::Failed(Failure::Other { message: "unknown variant".into() })),
             _ => Said::Reply(Reply::Ended),
         }]
     }
