@@ -2,6 +2,7 @@
 
 pub mod builtin;
 pub mod command;
+pub mod llama_bench;
 pub mod memory;
 pub mod output;
 
@@ -13,7 +14,7 @@ use crate::digest::sha256_hex;
 use crate::plan::{Point, Work, identity};
 use crate::registry::{Code, MetricId};
 use crate::stats;
-use crate::store::record::{Issue, Iterations, Kind, Metric, OutputDigest, Reason, Spread};
+use crate::store::record::{Issue, Iterations, Kind, LlamaBenchTest, Metric, OutputDigest, Reason, Spread};
 use indexmap::IndexMap;
 use isotherm_wire::task::{Task, TensorFact};
 use serde_json::Value;
@@ -37,6 +38,8 @@ impl ParseSpec {
             ParseSpec::Command { metrics, success } => {
                 metrics.values().map(|rule| &rule.from).chain(success.output_digest.as_ref().map(|rule| &rule.from)).collect()
             }
+            // stderr has when each sample began.
+            ParseSpec::LlamaBench(_) => vec![&TextSource::Stdout, &TextSource::Stderr],
         }
     }
 }
@@ -45,7 +48,7 @@ impl ParseSpec {
 pub const WINDOW: &str = "window";
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [Code; 3] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun];
+pub const READ_ISSUES: [Code; 4] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun, Code::CpuFallback];
 
 /// What a backend reads out of a result whose workload ended by itself.
 #[derive(Debug, Default)]
@@ -54,6 +57,7 @@ pub struct Reading {
     pub failure: Option<(Reason, String)>,
     pub metrics: IndexMap<String, Metric>,
     pub iterations: Option<Iterations>,
+    pub tests: Vec<LlamaBenchTest>,
     pub issues: Vec<Issue>,
     pub version: Option<String>,
     pub resolved: IndexMap<String, Value>,
@@ -71,6 +75,7 @@ pub fn task(point: &Point, kind: Kind, model_path: Option<&str>, period: Duratio
     match &point.work {
         Work::Builtin { threads } => builtin::task(*threads, &point.settings, kind, model_path.unwrap_or_default(), period),
         Work::Command(work) => command::task(work, point.texts(model_path).argv, &point.settings),
+        Work::LlamaBench(work) => llama_bench::task(work, &point.settings, model_path.unwrap_or_default()),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
@@ -81,6 +86,7 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
     match &point.work {
         Work::Builtin { .. } => ParseSpec::Builtin { expected_digest: point.model.as_ref().and_then(|m| m.declared.output_digest.clone()) },
         Work::Command(work) => ParseSpec::Command { metrics: work.metrics.as_ref().clone(), success: work.success.as_ref().clone() },
+        Work::LlamaBench(work) => ParseSpec::LlamaBench(llama_bench::asked(work, &point.settings)),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
@@ -91,6 +97,7 @@ pub fn requested(point: &Point, kind: Kind, period: Duration) -> IndexMap<String
     let settings = &point.settings;
     let own = match &point.work {
         Work::Builtin { threads } => builtin::requested(*threads, settings, kind, period),
+        Work::LlamaBench(work) => llama_bench::requested(work, settings),
         Work::Command(_) | Work::Later => vec![("warmup", settings.warmup.into())],
     };
     let mut requested: IndexMap<String, Value> = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -111,6 +118,7 @@ pub fn read(spec: &ParseSpec, output: &RawOutput, exit_code: i32) -> Reading {
     match spec {
         ParseSpec::Builtin { expected_digest } => builtin::read(expected_digest.as_deref(), output, exit_code),
         ParseSpec::Command { metrics, success } => command::read(metrics, success, output, exit_code),
+        ParseSpec::LlamaBench(asked) => llama_bench::read(asked, output, exit_code),
     }
 }
 
@@ -123,12 +131,18 @@ pub fn last_words(output: &RawOutput) -> Option<String> {
         let bytes = &stream.kept;
         // The end of megabytes is enough to find a few lines in.
         let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(8192)..]).into_owned();
-        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.trim().is_empty()).collect();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.trim().is_empty() && !is_of_debugger(line)).collect();
         let words = lines[lines.len().saturating_sub(LINES)..].join(" / ");
         let from = words.chars().count().saturating_sub(CHARS);
         let words: String = words.chars().skip(from).collect();
         (!words.is_empty()).then_some(words)
     })
+}
+
+/// A source line that gdb couldn't find: ggml lets it print where it aborted, after its own words.
+fn is_of_debugger(line: &str) -> bool {
+    line.split_once('\t').is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        && line.ends_with("No such file or directory.")
 }
 
 /// A metric from its samples: their median, with how they lie.
@@ -140,6 +154,7 @@ fn metric_of(samples: &[f64], unit: &str, better: Better, definition: &str) -> M
         n: samples.len() as u32,
         spread: spread(samples, samples),
         definition: definition.into(),
+        label: None,
         omitted_reason: None,
         samples: Vec::new(),
         samples_sidecar: None,
@@ -161,6 +176,7 @@ fn omitted(unit: &str, better: Better, definition: &str, reason: String) -> Metr
         n: 0,
         spread: None,
         definition: definition.into(),
+        label: None,
         omitted_reason: Some(reason),
         samples: Vec::new(),
         samples_sidecar: None,

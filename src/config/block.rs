@@ -8,6 +8,7 @@ use super::{
     exceptions::{self, Included, Named},
     fields::{Fields, Slot, fields, known_name, not_yet, report_repeats},
     level::Level,
+    llama_bench,
     merge::{self, Assignment},
     model::{AxisValue, Backend, Block, Device, Dominance, Linked, Model, Settings},
     settings,
@@ -111,7 +112,7 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let include = fields.get("include").map(|slot| exceptions::include(slot, &named, &linked, ids, out)).unwrap_or_default();
     let cases = cases(&swept, &devices, &include);
     check_models(&cases, around, out);
-    check_builds(&cases, around, out);
+    check_builds(&cases, backend, around, out);
     let names = names_of(&swept, fields.get("model").is_some(), &cases, around);
     check_texts(&swept, &include, &names, around, out);
     let when = fields.get("when").and_then(|slot| {
@@ -125,6 +126,7 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let backend = match backend {
         Some("builtin") => Some(Backend::Builtin),
         Some("command") => command::command(&fields, &names, around.source, out).map(|command| Backend::Command(Box::new(command))),
+        Some("llama-bench") => Some(Backend::LlamaBench),
         Some(later) => Some(Backend::Later(later)),
         None => None,
     };
@@ -233,6 +235,14 @@ fn sweep(fields: &Fields<'_>, backend: Option<&'static str>, level: &'static Lev
         let after_model = swept.groups.iter().position(|group| group[0].axis.name == "model").map_or(0, |at| at + 1);
         swept.groups.insert(after_model, vec![FoundAxis::implied("threads", AxisValue::Int(1), fields.place)]);
     }
+    if backend == Some("llama-bench") {
+        for (axis, value) in llama_bench::IMPLIED {
+            if !has(&swept, axis) {
+                swept.groups.push(vec![FoundAxis::implied(axis, AxisValue::Int(value), fields.place)]);
+            }
+        }
+        llama_bench::check_flags(swept.axes(), out);
+    }
     if !has(&swept, "build") {
         implied_build(&mut swept, fields, backend, ids.builds, out);
     }
@@ -336,13 +346,19 @@ fn check_models(cases: &[Case<'_>], around: &Surroundings<'_>, out: &mut Diagnos
 }
 
 /// Every build of the block is there on every device that it runs on.
-fn check_builds(cases: &[Case<'_>], around: &Surroundings<'_>, out: &mut Diagnostics) {
+fn check_builds(cases: &[Case<'_>], backend: Option<&str>, around: &Surroundings<'_>, out: &mut Diagnostics) {
+    let needed = (backend == Some("llama-bench")).then_some(llama_bench::TOOL);
     for case in cases {
         for (id, place) in case.texts("build") {
             for device in case.devices.iter().filter_map(|id| around.devices.get(id.as_str())?.as_ref()) {
-                if !device.builds.contains_key(id) {
+                let Some(tools) = device.builds.get(id) else {
                     out.error(place, format!("device {} has no build {}", tick(&device.id), tick(id)))
                         .hint(format!("add it to `builds` of the device, or make a block of its own for {}", tick(&device.id)));
+                    continue;
+                };
+                if let Some(tool) = needed.filter(|tool| !tools.contains_key(*tool)) {
+                    out.error(place, format!("the build {} of device {} has no {}", tick(id), tick(&device.id), tick(tool)))
+                        .hint(format!("add its path: `builds: {{ {id}: {{ {tool}: ~/llama.cpp/build/bin/llama-bench }} }}`"));
                 }
             }
         }

@@ -14,6 +14,7 @@ mod exceptions;
 mod expression;
 mod fields;
 mod level;
+mod llama_bench;
 mod merge;
 pub mod model;
 mod reference;

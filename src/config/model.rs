@@ -153,6 +153,8 @@ pub enum Backend {
     /// Inference by the engine inside the agent.
     Builtin,
     Command(Box<Command>),
+    /// llama.cpp's own benchmark.
+    LlamaBench,
     /// Known by name: a campaign with it can be planned, and is refused before it runs.
     Later(&'static str),
 }
@@ -164,6 +166,7 @@ impl Backend {
         match self {
             Backend::Builtin => "builtin",
             Backend::Command(_) => "command",
+            Backend::LlamaBench => "llama-bench",
             Backend::Later(name) => name,
         }
     }
@@ -320,7 +323,7 @@ pub struct Settings {
     pub warmup: u32,
     /// `builtin` only.
     pub rounds: u32,
-    /// `builtin` only: timed inferences per round.
+    /// `builtin`: timed inferences per round; `llama-bench`: samples of each test.
     pub iterations: u32,
     /// `builtin` only: pause between rounds.
     pub cooldown: Duration,
@@ -494,9 +497,14 @@ impl Settings {
             power: Power::Off,
             window: Window::default(),
             order: Order::Interleaved,
-            warmup: if backend == "builtin" { 10 } else { 1 },
+            warmup: match backend {
+                "builtin" => 10,
+                // Its own, in the process that measures.
+                "llama-bench" => 0,
+                _ => 1,
+            },
             rounds: 12,
-            iterations: 60,
+            iterations: if backend == "llama-bench" { 3 } else { 60 },
             cooldown: Duration::from_millis(500),
             retry_contaminated: 1,
             dominance: None,

@@ -217,7 +217,8 @@ mod tests {
         assert_eq!(default("retry_contaminated"), builtin.retry_contaminated.to_string());
         assert_eq!(default("warmup"), format!("builtin: {}, command: {}", builtin.warmup, command.warmup));
         assert_eq!(default("rounds"), builtin.rounds.to_string());
-        assert_eq!(default("iterations"), format!("builtin: {}", builtin.iterations));
+        let llama_bench = Settings::builtin_defaults("llama-bench");
+        assert_eq!(default("iterations"), format!("builtin: {}, llama-bench: {}", builtin.iterations, llama_bench.iterations));
         assert_eq!(duration(default("cooldown")), builtin.cooldown);
     }
 }

@@ -21,7 +21,7 @@ pub type Backend = Word;
 pub static BACKENDS: [Word; 6] = [
     word("builtin", "inference of an ONNX model by the engine inside the agent"),
     word("command", "any program, its numbers read by rules"),
-    later("llama-bench", "prefill and decode throughput by llama.cpp's own benchmark"),
+    word("llama-bench", "prefill and decode throughput by llama.cpp's own benchmark"),
     later("llama-server", "latency of streamed requests to llama.cpp's server"),
     later("onnx", "ONNX Runtime, with its execution providers"),
     later("membw", "memory bandwidth of the device"),
@@ -230,7 +230,7 @@ static SETTINGS: [Key; 20] = [
         Shape::Whole(1, 1_000_000),
         "Timed inferences in a round; repetitions inside the tool for `llama-bench`; requests for `llama-server`",
     )
-    .default("builtin: 60")
+    .default("builtin: 60, llama-bench: 3")
     .on(&["builtin", "llama-bench", "llama-server", "onnx", "membw"]),
     key("cooldown", Shape::Duration, "Pause between rounds").default("500ms").on(&["builtin", "onnx"]),
     key("stable", Shape::WordOr(&OFF, &Shape::Map(&STABLE)), "Rounds until the number is stable").later().on(&["builtin", "onnx"]),
@@ -274,11 +274,17 @@ static OF_BLOCK: [Key; 22] = [
         "llama-server",
         "onnx",
     ]),
-    key("threads", Shape::Axis(&Shape::Whole(1, 1024)), "`builtin`: size of the engine's pool. `command`: a value for `{threads}`, nothing else")
-        .default("builtin: 1"),
-    key("n_prompt", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens of the prompt").on(&["llama-bench", "llama-server"]),
-    key("n_gen", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens generated").on(&["llama-bench", "llama-server"]),
-    key("depth", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens in the context before").on(&["llama-bench"]),
+    key(
+        "threads",
+        Shape::Axis(&Shape::Whole(1, 1024)),
+        "`builtin`: size of the engine's pool. `llama-bench`: `-t`. `command`: a value for `{threads}`, nothing else",
+    )
+    .default("builtin: 1"),
+    key("n_prompt", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens of the prompt; at least 32 where tokens are generated")
+        .default("llama-bench: 512")
+        .on(&["llama-bench", "llama-server"]),
+    key("n_gen", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens generated").default("llama-bench: 128").on(&["llama-bench", "llama-server"]),
+    key("depth", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens in the context before").default("0").on(&["llama-bench"]),
     key("n_ctx", Shape::Axis(&Shape::WordOr(&AUTO, &Shape::Whole(1, 1 << 30))), "Size of the context").default("auto").on(&["llama-server"]),
     key("n_batch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Logical batch").on(&["llama-bench", "llama-server"]),
     key("n_ubatch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Physical batch").on(&["llama-bench", "llama-server"]),

@@ -172,6 +172,7 @@ fn metric(id: MetricId, value: Result<f64, String>) -> (String, Metric) {
         better: entry.better,
         spread: None,
         definition: entry.definition.into(),
+        label: None,
         omitted_reason: value.err(),
         samples: Vec::new(),
         samples_sidecar: None,

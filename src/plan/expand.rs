@@ -43,6 +43,8 @@ pub enum PlanError {
     NoModelPath { model: String, device: String },
     #[error("no point is left: {}", left_out(*excluded, *dropped))]
     Empty { excluded: usize, dropped: usize },
+    #[error("{} (block in line {line})", no_prompt(*n_prompt, *n_gen))]
+    Prompt { line: usize, n_prompt: u32, n_gen: u32 },
     #[error("the condition of the block in line {line} has no answer at `{point}` on device `{device}`: {why}")]
     Condition { line: usize, point: String, device: String, why: String },
 }
@@ -59,6 +61,7 @@ impl PlanError {
             PlanError::Empty { excluded: 0, .. } => "widen `when`".into(),
             PlanError::Empty { dropped: 0, .. } => "remove an entry of `exclude`".into(),
             PlanError::Empty { .. } => "remove an entry of `exclude`, or widen `when`".into(),
+            PlanError::Prompt { .. } => "write `n_prompt: 32` or more beside `n_gen`, or leave `n_gen` at 0 to measure prefill alone".into(),
             PlanError::Condition { device, .. } => {
                 format!("ask first whether it applies, as in `device.id != \"{device}\" and (…)`: what decides first keeps the rest from being asked")
             }
@@ -68,6 +71,16 @@ impl PlanError {
 
 fn both(first: usize, second: usize) -> String {
     if first == second { format!("both in the block at line {first}") } else { format!("in the blocks at lines {first} and {second}") }
+}
+
+fn no_prompt(n_prompt: u32, n_gen: u32) -> String {
+    if n_gen == 0 {
+        "`n_prompt` and `n_gen` are both 0: nothing to measure".into()
+    } else {
+        format!(
+            "`n_prompt` is {n_prompt} where {n_gen} tokens are generated: without a real prompt the weights are read for the first time while decode is measured"
+        )
+    }
 }
 
 fn left_out(excluded: usize, dropped: usize) -> String {
@@ -157,7 +170,11 @@ fn likeness(point: &Point) -> u64 {
         value(&mut hasher);
         hasher.finish()
     };
-    let argv = if let Work::Command(work) = &point.work { work.argv.as_slice() } else { &[] };
+    let argv = match &point.work {
+        Work::Command(work) => work.argv.as_slice(),
+        Work::LlamaBench(work) => work.flags.as_slice(),
+        Work::Builtin { .. } | Work::Later => &[],
+    };
     // The order of variables means nothing.
     let env = point.env.iter().map(|(name, value)| hash(&|h| (name, value).hash(h))).fold(0, u64::wrapping_add);
     hash(&|h| (place(&point.ids, false), argv, env).hash(h))

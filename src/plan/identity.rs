@@ -4,7 +4,7 @@
 //! a new one does not build until it has a class.
 
 use super::files::{self, Answers, Part};
-use super::point::{CommandWork, Point, PointModel, Work};
+use super::point::{CommandWork, LlamaBenchWork, Point, PointModel, Work};
 use super::power::Runs;
 use crate::clock::ClockOffset;
 use crate::config::model::{AxisValue, Limits, Model, Preparation, Quiet, Settings, Settle};
@@ -107,6 +107,12 @@ pub fn spec(point: &Point) -> Value {
             let CommandWork { argv, inputs, metrics: _, success: _ } = command.as_ref();
             put("argv", json!(argv));
             put("inputs", json!(**inputs));
+        }
+        Work::LlamaBench(work) => {
+            // Where the program lies means nothing, its content is a fact; the numbers are axes.
+            let LlamaBenchWork { program: _, n_prompt: _, n_gen: _, depth: _, threads: _, n_batch: _, n_ubatch: _, flags } = work.as_ref();
+            put("flags", json!(flags));
+            put("iterations", json!(iterations));
         }
         Work::Later => put("flags", json!(ids.axes.iter().filter(|(name, _)| name.starts_with("flags.")).collect::<Vec<_>>())),
     }

@@ -50,6 +50,7 @@ pub enum Work {
         threads: u32,
     },
     Command(Box<CommandWork>),
+    LlamaBench(Box<LlamaBenchWork>),
     /// Of a backend that this build knows by name: such a campaign is planned, and never run.
     Later,
 }
@@ -76,6 +77,23 @@ impl CommandWork {
     }
 }
 
+/// What llama.cpp's benchmark is to measure; `None` = as the tool has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LlamaBenchWork {
+    pub program: String,
+    /// Tokens of the prompt.
+    pub n_prompt: u32,
+    /// Tokens generated.
+    pub n_gen: u32,
+    /// Tokens in the context before.
+    pub depth: u32,
+    pub threads: Option<u32>,
+    pub n_batch: Option<u32>,
+    pub n_ubatch: Option<u32>,
+    /// Options of `flags`, with their values.
+    pub flags: Vec<String>,
+}
+
 /// The model of a point, with its path on the point's device.
 #[derive(Debug, Clone)]
 pub struct PointModel {
@@ -89,7 +107,7 @@ pub struct PointModel {
 /// Texts of a point that depend on where its model lies.
 #[derive(Debug, Clone)]
 pub struct Texts {
-    /// Empty for a backend without a command line.
+    /// Empty for a backend whose command line is its own.
     pub argv: Vec<String>,
     pub env: IndexMap<String, String>,
 }
@@ -140,6 +158,21 @@ impl Point {
     }
 }
 
+/// Fewer tokens are no prompt: with none at all the weights are read for the first time while decode is measured.
+const LEAST_PROMPT: u32 = 32;
+
+/// Variables of llama-bench, unless the campaign says otherwise: ggml starts a debugger where it aborts, which prints into the output and
+/// takes its time.
+const OF_LLAMA_BENCH: &[(&str, &str)] = &[("GGML_NO_BACKTRACE", "1")];
+
+/// What of a point has placeholders, with these replaced.
+struct Filled {
+    texts: Texts,
+    /// Options of `flags`, with their values.
+    flags: Vec<String>,
+    axes: IndexMap<String, AxisValue>,
+}
+
 /// Makes the points of one block.
 pub(super) struct Maker<'a> {
     campaign: &'a Campaign,
@@ -162,7 +195,7 @@ impl<'a> Maker<'a> {
         let varies = |axis: &&Axis| axis.swept || block.include.iter().any(|fixed| fixed.contains_key(&axis.name));
         let (inputs, metrics, success) = match &block.backend {
             Backend::Command(command) => (command.inputs.clone(), command.metrics.clone(), command.success.clone()),
-            Backend::Builtin | Backend::Later(_) => Default::default(),
+            Backend::Builtin | Backend::LlamaBench | Backend::Later(_) => Default::default(),
         };
         Maker {
             campaign,
@@ -185,22 +218,35 @@ impl<'a> Maker<'a> {
             Some(AxisValue::Text(id)) => Some(self.model(id, device)?),
             _ => None,
         };
-        let (Texts { argv, env }, kept) = self.texts(device, model.as_ref(), axes);
+        let Filled { texts: Texts { argv, env }, flags, axes: kept } = self.texts(device, model.as_ref(), axes);
         if let Some(model) = model.as_mut().filter(|model| model.declared.is_pushed_to(device_id)) {
             let somewhere = PointModel { path: SOMEWHERE.into(), ..model.clone() };
-            model.pushed = Some(Box::new(self.texts(device, Some(&somewhere), axes).0));
+            model.pushed = Some(Box::new(self.texts(device, Some(&somewhere), axes).texts));
         }
         let work = match &self.block.backend {
-            Backend::Builtin => {
-                let threads = axes.get("threads").and_then(|t| if let AxisValue::Int(n) = t { u32::try_from(*n).ok() } else { None });
-                Work::Builtin { threads: threads.unwrap_or(1) }
-            }
+            Backend::Builtin => Work::Builtin { threads: number(axes, "threads").unwrap_or(1) },
             Backend::Command(_) => Work::Command(Box::new(CommandWork {
                 argv,
                 inputs: Arc::clone(&self.inputs),
                 metrics: Arc::clone(&self.metrics),
                 success: Arc::clone(&self.success),
             })),
+            Backend::LlamaBench => {
+                let (n_prompt, n_gen) = (number(axes, "n_prompt").unwrap_or(0), number(axes, "n_gen").unwrap_or(0));
+                if n_gen > 0 && n_prompt < LEAST_PROMPT || n_prompt == 0 && n_gen == 0 {
+                    return Err(PlanError::Prompt { line: self.block.line, n_prompt, n_gen });
+                }
+                Work::LlamaBench(Box::new(LlamaBenchWork {
+                    program: tool(device, axes, "llama_bench").unwrap_or_else(|| "llama-bench".into()),
+                    n_prompt,
+                    n_gen,
+                    depth: number(axes, "depth").unwrap_or(0),
+                    threads: number(axes, "threads"),
+                    n_batch: number(axes, "n_batch"),
+                    n_ubatch: number(axes, "n_ubatch"),
+                    flags,
+                }))
+            }
             Backend::Later(_) => Work::Later,
         };
         let cpus = match axes.get("cpus") {
@@ -225,10 +271,12 @@ impl<'a> Maker<'a> {
     }
 
     /// With every placeholder replaced; and the axes, likewise.
-    fn texts(&self, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> (Texts, IndexMap<String, AxisValue>) {
+    fn texts(&self, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> Filled {
         let fill = |template: &Template| render(template, device, model, axes);
         let filled = |text: &str| Template::parse(text).map_or_else(|_| text.to_owned(), |template| fill(&template));
-        let mut env: IndexMap<String, String> = device.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+        let of_backend = if matches!(self.block.backend, Backend::LlamaBench) { OF_LLAMA_BENCH } else { &[] };
+        let mut env: IndexMap<String, String> = of_backend.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        env.extend(device.env.iter().map(|(name, value)| (name.clone(), fill(value))));
         let mut flags = Vec::new();
         let mut kept = IndexMap::with_capacity(axes.len());
         for (&name, &value) in axes {
@@ -255,10 +303,10 @@ impl<'a> Maker<'a> {
             }
         }
         let argv = match &self.block.backend {
-            Backend::Command(command) => command.argv.iter().map(fill).chain(flags).collect(),
-            Backend::Builtin | Backend::Later(_) => Vec::new(),
+            Backend::Command(command) => command.argv.iter().map(fill).chain(flags.iter().cloned()).collect(),
+            Backend::Builtin | Backend::LlamaBench | Backend::Later(_) => Vec::new(),
         };
-        (Texts { argv, env }, kept)
+        Filled { texts: Texts { argv, env }, flags, axes: kept }
     }
 
     fn model(&self, id: &str, device: &Device) -> Result<PointModel, PlanError> {
@@ -273,6 +321,16 @@ impl<'a> Maker<'a> {
     }
 }
 
+/// The whole number on an axis.
+fn number(axes: &Combination<'_>, axis: &str) -> Option<u32> {
+    if let AxisValue::Int(number) = axes.get(axis)? { u32::try_from(*number).ok() } else { None }
+}
+
+/// Path of a tool of the point's build.
+fn tool(device: &Device, axes: &Combination<'_>, tool: &str) -> Option<String> {
+    device.builds.get(&axes.get("build")?.to_string())?.get(tool).cloned()
+}
+
 /// An option on the command line.
 fn option(flag: &str, value: &AxisValue) -> Vec<String> {
     match value {
@@ -285,14 +343,13 @@ fn option(flag: &str, value: &AxisValue) -> Vec<String> {
 
 /// Replace placeholders; the configuration has checked that every name is known.
 fn render(template: &Template, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> String {
-    let tool = |tool: &str| device.builds.get(&axes.get("build")?.to_string())?.get(tool).cloned();
     let value = |name: &str| match (name, model) {
         ("device.id", _) => Some(device.id.clone()),
         ("model.id", Some(model)) => Some(model.declared.id.clone()),
         ("model.path", Some(model)) => Some(model.path.clone()),
         ("model.quantization", Some(model)) => model.declared.quantization.clone(),
         _ => match name.strip_prefix("build.") {
-            Some(name) => tool(name),
+            Some(name) => tool(device, axes, name),
             None => axes.get(name).map(ToString::to_string),
         },
     };

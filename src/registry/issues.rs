@@ -37,6 +37,17 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "report it with this record: it should not be possible",
         }
+        CpuFallback {
+            code: "cpu_fallback",
+            words: "cpu_fallback",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The CPU computed what a GPU was asked for",
+            when: "`llama-bench`: `-ngl` or `-dev` asks for a GPU, and the tool names none that it used: its `gpu_info` is empty or its `backends` \
+                   are `CPU`",
+            headline: Headline::LeftOut,
+            hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), or leave the option out",
+        }
         InputChanged {
             code: "input_changed",
             words: "input_changed",

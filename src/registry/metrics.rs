@@ -122,7 +122,7 @@ isotherm_wire::table! {
             better: Better::Higher,
             definition: "llama_bench.pp.v1",
             backends: &["llama-bench"],
-            given: Given::NotYet,
+            given: Given::Yes,
             is: "Median over samples of `n_prompt` ÷ sample time; shown as `pp512 @ d0`",
             conditions: &["n_prompt", "depth"],
             independent_of: &["n_gen"],
@@ -134,23 +134,47 @@ isotherm_wire::table! {
             better: Better::Higher,
             definition: "llama_bench.tg.v1",
             backends: &["llama-bench"],
-            given: Given::NotYet,
+            given: Given::Yes,
             is: "Median over samples of `n_gen` ÷ sample time, at KV depth `depth`",
             conditions: &["n_gen", "depth"],
             independent_of: &["n_prompt"],
             defects: "Not what follows a prompt of n_prompt tokens: the tool generates at the given depth",
         }
-        LlamaBenchAvgTs {
-            name: "llama_bench_avg_ts",
+        PrefillLlamaBenchAvgTs {
+            name: "prefill_llama_bench_avg_ts",
             unit: Unit::TokensPerSecond,
             better: Better::Higher,
             definition: "llama_bench.avg_ts.v1",
             backends: &["llama-bench"],
-            given: Given::NotYet,
-            is: "The tool's own mean of rates, equal to its printout",
-            conditions: &["n_prompt", "n_gen", "depth"],
-            independent_of: &[],
+            given: Given::Yes,
+            is: "The tool's own mean of rates of `prefill_tps`, equal to its printout",
+            conditions: &["n_prompt", "depth"],
+            independent_of: &["n_gen"],
             defects: "A mean of rates lies above the rate of the mean time as soon as samples differ",
+        }
+        DecodeLlamaBenchAvgTs {
+            name: "decode_llama_bench_avg_ts",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "llama_bench.avg_ts.v1",
+            backends: &["llama-bench"],
+            given: Given::Yes,
+            is: "The tool's own mean of rates of `decode_tps`, equal to its printout",
+            conditions: &["n_gen", "depth"],
+            independent_of: &["n_prompt"],
+            defects: "A mean of rates lies above the rate of the mean time as soon as samples differ",
+        }
+        DecodeBandwidth {
+            name: "decode_gb_s",
+            unit: Unit::GigabytesPerSecond,
+            better: Better::Higher,
+            definition: "llama_bench.decode_gb_s.v1",
+            backends: &["llama-bench"],
+            given: Given::Yes,
+            is: "`decode_tps` × bytes of the model's tensors as the tool reports them ÷ 10⁹: what decode reads of the weights",
+            conditions: &["n_gen", "depth"],
+            independent_of: &["n_prompt"],
+            defects: "Reading the KV cache isn't in it, which counts at depth; of a mixture of experts a token reads a part of the weights only",
         }
         Ttft {
             name: "ttft_ms",
@@ -372,6 +396,7 @@ mod tests {
         let expected = [
             ("energy.joined.v1", vec!["energy_per_inference_j", "energy_per_token_mj"]),
             ("energy.window.v1", vec!["energy_per_inference_j", "energy_per_token_mj"]),
+            ("llama_bench.avg_ts.v1", vec!["prefill_llama_bench_avg_ts", "decode_llama_bench_avg_ts"]),
             ("llama_server.timings.v1", vec!["server_prefill_tps", "server_decode_tps"]),
         ];
         assert_eq!(names, BTreeMap::from(expected));

@@ -160,6 +160,7 @@ fn metric(joules: Result<f64, String>) -> Metric {
         better: entry.better,
         spread: None,
         definition: entry.definition.into(),
+        label: None,
         omitted_reason: joules.err(),
         samples: Vec::new(),
         samples_sidecar: None,

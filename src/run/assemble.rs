@@ -135,6 +135,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
         },
         metrics: reading.metrics,
         iterations: reading.iterations,
+        tests: reading.tests,
         energy: energy.figures,
         samples: Samples::Inline(result.samples),
         observer: Some(result.observer),
@@ -287,7 +288,9 @@ fn signal_failure(wait_status: i32, output: &RawOutput, said: &dyn Fn(String) ->
         let by = if signal == 9 { "ended by the kernel, which was out of memory".into() } else { format!("out of memory, ended by {name}") };
         return (Reason::Oom, said(by));
     }
-    (Reason::Signal, said(format!("ended by {name}")))
+    // Not every tool has words of its own for that.
+    let means = if signal == signal_hook::consts::SIGILL { ", an instruction that this CPU doesn't have" } else { "" };
+    (Reason::Signal, said(format!("ended by {name}{means}")))
 }
 
 fn wait_status(outcome: &Outcome) -> Option<i32> {

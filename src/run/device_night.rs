@@ -356,6 +356,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
 fn needs(point: &Point) -> String {
     let program = match &point.work {
         Work::Command(command) => command.argv.first().cloned().unwrap_or_default(),
+        Work::LlamaBench(work) => work.program.clone(),
         Work::Builtin { .. } => "builtin".to_owned(),
         Work::Later => String::new(),
     };

@@ -43,6 +43,24 @@ pub enum ParseSpec {
         /// When an invocation counts as done well.
         success: Success,
     },
+    /// The output of llama.cpp's benchmark.
+    LlamaBench(LlamaBenchAsked),
+}
+
+/// What llama.cpp's benchmark was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LlamaBenchAsked {
+    /// Tokens of the prompt; 0 = no test of prefill.
+    pub n_prompt: u32,
+    /// Tokens generated; 0 = no test of decode.
+    pub n_gen: u32,
+    /// Tokens in the context before, of either test.
+    pub depth: u32,
+    /// Of each test.
+    pub samples: u32,
+    /// Options that ask for another device than the CPU; `None` = there are none.
+    pub offload: Option<String>,
 }
 
 /// What a copy for others differs in from the record that it was made of.

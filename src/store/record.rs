@@ -4,7 +4,7 @@ pub use super::energy::EnergyFigure;
 pub use super::issue::{Issue, Severity};
 pub use super::load::{Competing, CompetingProcess, PreRun};
 pub use super::outcome::{Kind, Reason, Status, Validity};
-pub use super::provenance::{ExportNote, Exported, ParseSpec, Read, ReadAgain, Replaced};
+pub use super::provenance::{ExportNote, Exported, LlamaBenchAsked, ParseSpec, Read, ReadAgain, Replaced};
 pub use super::settle::Settle;
 
 use super::formats;
@@ -65,6 +65,9 @@ pub struct Record {
     pub metrics: IndexMap<String, Metric>,
     /// Raw times by phase and round; `None` where the backend has no iterations.
     pub iterations: Option<Iterations>,
+    /// Tests that llama.cpp's benchmark made, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<LlamaBenchTest>,
     /// One figure per energy instrument that was read, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<EnergyFigure>,
@@ -442,6 +445,9 @@ pub struct Metric {
     pub spread: Option<Spread>,
     /// Definition id, e.g. `inference.wall.v1`.
     pub definition: String,
+    /// What the tool calls it, e.g. `tg128 @ d4096`; `None` where it has no name of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Why there is no value.
     pub omitted_reason: Option<String>,
     /// The samples themselves, where the tool gave an array or several matches.
@@ -487,6 +493,25 @@ pub struct Iterations {
     pub window_start_ns: u64,
     /// End of the last one, likewise.
     pub window_end_ns: u64,
+}
+
+/// One test of llama.cpp's benchmark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LlamaBenchTest {
+    /// As the tool names it: `pp512`, `tg128 @ d4096`.
+    pub name: String,
+    /// Tokens of the prompt; 0 in a test of decode.
+    pub n_prompt: u64,
+    /// Tokens generated; 0 in a test of prefill.
+    pub n_gen: u64,
+    /// Tokens in the context before.
+    pub depth: u64,
+    /// Duration of each sample as the tool tells it, in order.
+    pub samples_ns: Vec<u64>,
+    /// Start and end of each, CLOCK_MONOTONIC of the device, by when its lines arrived; empty where that isn't known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans_ns: Vec<(u64, u64)>,
 }
 
 /// Telemetry in the record, or beside it.

@@ -92,13 +92,13 @@ fn what_a_later_build_does_stops_the_run_and_not_the_plan() {
     let file = "devices: { pod4: { pod: { image: llama } } }
 models: { q: { path: q.gguf } }
 matrix:
-  - { devices: pod4, backend: llama-bench, model: q, threads: [1, 2], depth: [0, 4096], control: { point: first } }
+  - { devices: pod4, backend: onnx, model: q, threads: [1, 2], tensor_batch: [1, 8], control: { point: first } }
 ";
     let draft = Case::of(file).draft().unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(expand::expand(&draft.campaign, &BTreeMap::new()).expect("a plan").points.len(), 4);
-    assert!(matches!(draft.campaign.blocks[0].backend, Backend::Later("llama-bench")));
+    assert!(matches!(draft.campaign.blocks[0].backend, Backend::Later("onnx")));
     let errors = draft.runnable().expect_err("later").render(false);
-    for what in ["`pod`", "`backend: llama-bench`", "`control`"] {
+    for what in ["`pod`", "`backend: onnx`", "`control`"] {
         assert!(errors.contains(&format!("{what} is not in this build yet")), "{errors}");
     }
 }

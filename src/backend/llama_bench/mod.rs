@@ -1,0 +1,182 @@
+//! The `llama-bench` backend: prefill and decode throughput by llama.cpp's own benchmark.
+//!
+//! One process measures both, as two tests of its own: `-p N` and `-n M`, each at the depth that is asked for. Which options a build has
+//! differs from build to build; nothing is passed that the point doesn't ask for.
+
+mod output;
+
+use super::{RawOutput, Reading, last_words, measured};
+use crate::config::model::Settings;
+use crate::plan::point::LlamaBenchWork;
+use crate::registry::{Code, MetricId};
+use crate::store::record::{Issue, LlamaBenchAsked as Asked, LlamaBenchTest, Metric, Reason};
+use isotherm_wire::task::{ProcessTask, Task};
+use output::Test;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Options that offload to another device than the CPU, with the values that don't.
+const OFFLOADS: [(&[&str], &[&str]); 2] = [(&["-ngl", "--n-gpu-layers"], &["0", "-1", "auto"]), (&["-dev", "--device"], &["auto", "none"])];
+/// What the tool says of a file that it can't use; the same words for every cause.
+const CANT_LOAD: &str = "failed to load model";
+
+/// `model`: its path on the device.
+pub(super) fn task(work: &LlamaBenchWork, settings: &Settings, model: &str) -> Task {
+    // The tool warms up by itself, in the process that it measures in.
+    Task::Process(ProcessTask { argv: argv(work, settings.iterations, model), warmup: 0, collect: Vec::new() })
+}
+
+fn argv(work: &LlamaBenchWork, iterations: u32, model: &str) -> Vec<String> {
+    let LlamaBenchWork { program, n_prompt, n_gen, depth, threads, n_batch, n_ubatch, flags } = work;
+    let mut argv = vec![program.clone(), "-m".into(), model.into()];
+    let depth = (*depth > 0).then_some(*depth);
+    let numbers = [
+        ("-p", Some(*n_prompt)),
+        ("-n", Some(*n_gen)),
+        ("-d", depth),
+        ("-t", *threads),
+        ("-b", *n_batch),
+        ("-ub", *n_ubatch),
+        ("-r", Some(iterations)),
+    ];
+    for (option, number) in numbers {
+        argv.extend(number.iter().flat_map(|number| [option.to_owned(), number.to_string()]));
+    }
+    argv.extend(["-o", "jsonl", "--progress"].map(str::to_owned));
+    argv.extend(flags.iter().cloned());
+    argv
+}
+
+/// What of the campaign's request is this backend's own.
+pub(super) fn requested(work: &LlamaBenchWork, settings: &Settings) -> Vec<(&'static str, Value)> {
+    let LlamaBenchWork { program: _, n_prompt, n_gen, depth, threads, n_batch, n_ubatch, flags } = work;
+    let mut requested =
+        vec![("n_prompt", json!(n_prompt)), ("n_gen", json!(n_gen)), ("depth", json!(depth)), ("iterations", json!(settings.iterations))];
+    let numbers = [("threads", threads), ("n_batch", n_batch), ("n_ubatch", n_ubatch)];
+    requested.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, json!(number.as_ref()?)))));
+    if !flags.is_empty() {
+        requested.push(("flags", json!(flags)));
+    }
+    requested
+}
+
+/// What a run was asked for, as far as reading its output depends on it.
+#[must_use]
+pub fn asked(work: &LlamaBenchWork, settings: &Settings) -> Asked {
+    let LlamaBenchWork { n_prompt, n_gen, depth, flags, .. } = work;
+    Asked { n_prompt: *n_prompt, n_gen: *n_gen, depth: *depth, samples: settings.iterations, offload: offload(flags) }
+}
+
+/// The options of a point that ask for another device than the CPU, as written.
+fn offload(flags: &[String]) -> Option<String> {
+    let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&pair[0].as_str()) && !none.contains(&pair[1].as_str()));
+    let asked: Vec<String> = flags.windows(2).filter(asks).map(|pair| pair.join(" ")).collect();
+    (!asked.is_empty()).then(|| asked.join(" "))
+}
+
+pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
+    let mut reading = Reading::default();
+    let tests = output::tests(&String::from_utf8_lossy(&raw.stdout.kept));
+    reading.failure = failure(asked, &tests, raw, exit_code);
+    for test in &tests {
+        reading.metrics.extend(metrics(test));
+    }
+    reading.metrics.extend(raw.peak_rss.map(|peak| measured(MetricId::PeakRss, &[peak.bytes as f64])));
+    if let Some(first) = tests.first() {
+        reading.version = Some(format!("llama.cpp {} (build {})", first.build_commit, first.build_number));
+        reading.executed.clone_from(&first.settings);
+        reading.issues.extend(cpu_fallback(asked, first));
+    }
+    reading.tests = tests.iter().map(Test::recorded).collect();
+    reading
+}
+
+/// Why the run is not `ok` although, or because, it ended by itself.
+fn failure(asked: &Asked, tests: &[Test], raw: &RawOutput, exit_code: i32) -> Option<(Reason, String)> {
+    if exit_code != 0 {
+        let words = last_words(raw).map_or_else(String::new, |words| format!(": {words}"));
+        let why = if words.contains(CANT_LOAD) {
+            " (a file that is damaged, cut short, without weights, or of a kind that this build doesn't know; `-v` by hand says more)"
+        } else {
+            ""
+        };
+        return Some((Reason::ExitCode, format!("exit code {exit_code}{words}{why}")));
+    }
+    if raw.stdout.cut_at.is_some() {
+        return Some((Reason::Parse, format!("its output has {} bytes, of which only the ends were kept", raw.stdout.bytes)));
+    }
+    let wanted: Vec<(u64, u64)> =
+        [(asked.n_prompt, 0), (0, asked.n_gen)].into_iter().filter(|test| *test != (0, 0)).map(|(p, n)| (p.into(), n.into())).collect();
+    let is_wanted = |test: &&Test| test.n_depth == u64::from(asked.depth) && wanted.contains(&(test.n_prompt, test.n_gen));
+    let parse = |why: String| Some((Reason::Parse, format!("exit code 0, and {why}")));
+    if tests.is_empty() {
+        return parse("no test in its output".into());
+    }
+    if let Some(other) = tests.iter().find(|test| !is_wanted(test)) {
+        return parse(format!("a test in its output that was not asked for: {}", other.name()));
+    }
+    let names: BTreeSet<String> = tests.iter().map(Test::name).collect();
+    if tests.len() > names.len() {
+        return parse(format!("more than one result of a test: {}", tests.iter().map(Test::name).collect::<Vec<_>>().join(", ")));
+    }
+    if names.len() < wanted.len() {
+        return parse(format!("only one of the tests that were asked for: {}", names.into_iter().collect::<Vec<_>>().join(", ")));
+    }
+    tests.iter().find_map(|test| {
+        let n = test.samples_ns.len();
+        if n == 0 || n != asked.samples as usize {
+            parse(format!("{n} samples of {} where {} were asked for", test.name(), asked.samples))
+        } else if test.samples_ns.contains(&0) {
+            parse(format!("a sample of {} that took no time", test.name()))
+        } else {
+            None
+        }
+    })
+}
+
+/// The metrics of one test; none of one that is neither prefill alone nor decode alone.
+fn metrics(test: &Test) -> Vec<(String, Metric)> {
+    let (rate, by_tool) = match (test.n_prompt, test.n_gen) {
+        (_, 0) => (MetricId::PrefillTps, MetricId::PrefillLlamaBenchAvgTs),
+        (0, _) => (MetricId::DecodeTps, MetricId::DecodeLlamaBenchAvgTs),
+        _ => return Vec::new(),
+    };
+    if test.samples_ns.is_empty() || test.samples_ns.contains(&0) {
+        return Vec::new();
+    }
+    let tokens = (test.n_prompt + test.n_gen) as f64;
+    let rates: Vec<f64> = test.samples_ns.iter().map(|&ns| 1e9 * tokens / ns as f64).collect();
+    let label = Some(test.name());
+    let (name, metric) = measured(rate, &rates);
+    let ours = Metric { samples: rates, label: label.clone(), ..metric };
+    let (name_by_tool, metric) = measured(by_tool, &[test.avg_ts]);
+    let theirs = Metric { n: ours.n, spread: None, label, ..metric };
+    let mut metrics = vec![(name, ours), (name_by_tool, theirs)];
+    if let (MetricId::DecodeTps, Some(bytes), Some(tps)) = (rate, test.model_size.filter(|bytes| *bytes > 0), metrics[0].1.value) {
+        let (name, metric) = measured(MetricId::DecodeBandwidth, &[tps * bytes as f64 / 1e9]);
+        metrics.push((name, Metric { spread: None, label: Some(test.name()), ..metric }));
+    }
+    metrics
+}
+
+/// A GPU was asked for and none was there: the tool goes on with the CPU and says so by what it doesn't print.
+fn cpu_fallback(asked: &Asked, test: &Test) -> Option<Issue> {
+    let text = |name: &str| test.settings.get(name).and_then(Value::as_str).unwrap_or_default();
+    let is_cpu = text("gpu_info").is_empty() || text("backends") == "CPU";
+    let flags = asked.offload.as_ref().filter(|_| is_cpu)?;
+    let message = format!("`{flags}` asks for a GPU, and the tool used none: backends {:?}, gpu_info {:?}", text("backends"), text("gpu_info"));
+    Some(Issue::new(Code::CpuFallback, message))
+}
+
+impl Test {
+    fn recorded(&self) -> LlamaBenchTest {
+        LlamaBenchTest {
+            name: self.name(),
+            n_prompt: self.n_prompt,
+            n_gen: self.n_gen,
+            depth: self.n_depth,
+            samples_ns: self.samples_ns.clone(),
+            spans_ns: Vec::new(),
+        }
+    }
+}

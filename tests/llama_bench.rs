@@ -1,0 +1,13 @@
+//! Backend `llama-bench`: what the tool prints is understood, whatever becomes of it, and a campaign drives it.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "support/lab.rs"]
+mod lab;
+#[path = "support/shared.rs"]
+mod shared;
+
+#[path = "llama_bench/campaign.rs"]
+mod campaign;
+#[path = "llama_bench/recorded.rs"]
+mod recorded;

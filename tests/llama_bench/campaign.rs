@@ -1,0 +1,132 @@
+//! Whole campaigns with a stand-in for the tool, which takes its options and prints its lines.
+
+use crate::lab::Lab;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// What llama-bench prints with these options: every sample takes as long as its number says.
+const TOOL: &str = r#"#!/bin/sh
+echo "$@" >> LAB/count
+d=0
+while [ $# -gt 0 ]; do
+  case $1 in -m) m=$2;; -p) p=$2;; -n) n=$2;; -d) d=$2;; -t) t=$2;; -r) r=$2;; -ctk) k=$2;; esac
+  shift
+done
+[ -f "$m" ] || { echo "llama_bench: error: failed to load model '$m'" >&2; exit 1; }
+samples() { i=1; while [ $i -le $r ]; do printf '%s%d' "$sep" $((i * 1000000)); sep=', '; i=$((i + 1)); done; }
+line() {
+  sep=''
+  echo "llama-bench: benchmark $3/2: starting" >&2
+  echo "{\"build_commit\": \"abc1234\", \"build_number\": 7, \"cpu_info\": \"x\", \"gpu_info\": \"\", \"backends\": \"CPU\", \"model_size\": 1000, \"n_threads\": ${t:-2}, \"type_k\": \"${k:-f16}\", \"backtrace\": \"$GGML_NO_BACKTRACE\", \"n_prompt\": $1, \"n_gen\": $2, \"n_depth\": $d, \"avg_ns\": 1, \"avg_ts\": 123.456789, \"samples_ns\": [ $(samples) ],\"samples_ts\": [ 1 ]}"
+}
+[ "$p" -eq 0 ] || line "$p" 0 1
+[ "$n" -eq 0 ] || line 0 "$n" 2
+"#;
+
+const CAMPAIGN: &str = "campaign: c
+devices: { here: { local: {}, models_dir: models, builds: { own: { llama_bench: tools/llama-bench } } } }
+models: { q: { path: q.gguf } }
+defaults: { retry_contaminated: 0, repetitions: 1, timeout: 20s, prepare: { settle: 0ms } }
+matrix:
+  - devices: here
+    backend: llama-bench
+    model: q
+";
+
+fn lab(block: &str) -> Lab {
+    let lab = Lab::new();
+    lab.write("tools/llama-bench", TOOL.replace("LAB", &lab.path("").display().to_string()));
+    lab.write("models/q.gguf", "GGUF");
+    let lines: String = block.lines().map(|line| format!("    {}\n", line.trim_start())).collect();
+    lab.write("c.yaml", format!("{CAMPAIGN}{lines}"));
+    lab
+}
+
+fn run(lab: &Lab, code: i32) -> String {
+    lab.run(&["run", "c.yaml"]).expect(code).stderr()
+}
+
+#[test]
+fn a_point_is_one_process_with_the_options_that_the_campaign_asks_for_and_no_others() {
+    let lab = lab("threads: 1\nn_prompt: 64\nn_gen: 16");
+    run(&lab, 0);
+    let record = lab.only_record("c");
+    let model = lab.path("models/q.gguf").display().to_string();
+    assert_eq!(lab.read("count"), format!("-m {model} -p 64 -n 16 -t 1 -r 3 -o jsonl --progress\n"));
+    assert_eq!((&record["status"], &record["validity"], &record["issues"]), (&json!("ok"), &json!("valid"), &json!([])));
+    // Samples of 1, 2 and 3 ms: the median is 64 tokens in 2 ms.
+    let value = |name: &str| record["metrics"][name]["value"].as_f64().unwrap();
+    assert_eq!([value("prefill_tps"), value("decode_tps"), value("decode_llama_bench_avg_ts")], [32_000.0, 8000.0, 123.456_789]);
+    assert_eq!(record["metrics"]["decode_gb_s"]["value"], 8000.0 * 1000.0 / 1e9);
+    assert_eq!([&record["metrics"]["prefill_tps"]["label"], &record["metrics"]["decode_tps"]["label"]], [&json!("pp64"), &json!("tg16")]);
+    assert_eq!(record["tests"][1]["samples_ns"], json!([1_000_000, 2_000_000, 3_000_000]));
+    assert_eq!([&record["executed"]["n_threads"], &record["executed"]["backtrace"]], [&json!(1), &json!("1")]);
+    assert_eq!(record["backend"]["version"], "llama.cpp abc1234 (build 7)");
+    let program = record["backend"]["files"].as_array().unwrap().iter().find(|file| file["role"] == "program").unwrap();
+    assert_eq!(program["name"], "tools/llama-bench");
+}
+
+#[test]
+fn without_a_word_on_lengths_they_are_those_of_the_tool_and_without_a_build_it_is_the_one_on_the_path() {
+    let lab = lab("iterations: 1");
+    let text = lab.read("c.yaml").replace(", builds: { own: { llama_bench: tools/llama-bench } }", ", env: { PATH: 'LAB/tools:/usr/bin:/bin' }");
+    lab.write("c.yaml", text.replace("LAB", &lab.path("").display().to_string()));
+    run(&lab, 0);
+    assert!(lab.read("count").ends_with("-p 512 -n 128 -r 1 -o jsonl --progress\n"), "{}", lab.read("count"));
+    assert_eq!(lab.only_record("c")["ids"]["point"]["axes"], json!({ "model": "q", "n_prompt": 512, "n_gen": 128, "depth": 0 }));
+}
+
+#[test]
+fn threads_depth_and_kv_type_make_a_matrix_and_a_second_run_has_nothing_to_do_until_the_tool_changes() {
+    let lab = lab("threads: [1, 2]\ndepth: [0, 128]\nflags: { -ctk: [f16, q8_0], -fa: \"on\" }\nn_prompt: 32\nn_gen: 8\niterations: 2");
+    run(&lab, 0);
+    let records = lab.records("c");
+    assert_eq!(records.len(), 8);
+    let labels: BTreeSet<&str> = records.iter().map(|(_, record)| record["metrics"]["decode_tps"]["label"].as_str().unwrap()).collect();
+    assert_eq!(labels, ["tg8", "tg8 @ d128"].into());
+    let is_as_asked = |record: &Value| {
+        let (axes, executed) = (&record["ids"]["point"]["axes"], &record["executed"]);
+        axes["threads"] == executed["n_threads"] && axes["flags.-ctk"] == executed["type_k"]
+    };
+    assert!(records.iter().all(|(_, record)| is_as_asked(record)));
+    assert!(lab.read("count").lines().all(|line| line.ends_with("-fa on")), "{}", lab.read("count"));
+    assert!(run(&lab, 0).contains("nothing to do: 8 jobs with a valid record"));
+    let tool = lab.read("tools/llama-bench");
+    lab.write("tools/llama-bench", tool + "# another build\n");
+    let plan = lab.run(&["plan", "c.yaml", "--refresh"]).expect(0);
+    assert!(plan.stdout().contains("8 stale") || plan.stderr().contains("8 stale"), "{}{}", plan.stdout(), plan.stderr());
+    lab.run(&["report", "results/c"]).expect(0);
+    lab.run(&["verify", "results/c"]).expect(0);
+    lab.run(&["reparse", "results/c"]).expect(0);
+}
+
+#[test]
+fn a_missing_model_is_one_failed_record_with_the_tools_words() {
+    let lab = lab("n_prompt: 32\nn_gen: 0");
+    std::fs::remove_file(lab.path("models/q.gguf")).unwrap();
+    run(&lab, 1);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["reason"]), (&json!("failed"), &json!("model_missing")));
+    assert!(record["message"].as_str().unwrap().contains("llama_bench: error: failed to load model"), "{record}");
+}
+
+#[test]
+fn a_gpu_that_was_asked_for_and_not_used_makes_the_record_invalid() {
+    let lab = lab("n_prompt: 32\nn_gen: 0\nflags: { -ngl: \"99\" }");
+    run(&lab, 1);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["validity"], &record["issues"][0]["code"]), (&json!("ok"), &json!("invalid"), &json!("cpu_fallback")));
+}
+
+#[test]
+fn decode_is_not_measured_without_a_real_prompt() {
+    for (lengths, said) in [
+        ("n_prompt: [512, 16]\nn_gen: 8", "`n_prompt` is 16 where 8 tokens are generated"),
+        ("n_prompt: 0", "`n_prompt` is 0 where 128 tokens are generated"),
+        ("n_prompt: 0\nn_gen: 0", "nothing to measure"),
+    ] {
+        let lab = lab(lengths);
+        let plan = lab.run(&["plan", "c.yaml"]).expect(2);
+        assert!(plan.stderr().contains(said), "{}", plan.stderr());
+    }
+}
