@@ -55,7 +55,7 @@ fn a_run_outlives_the_servers_end_of_its_connection() {
 #[test]
 fn a_copy_of_the_agent_that_is_cut_leaves_nothing_that_counts() {
     let Some(mut rig) = Rig::new(&Setup::default()) else { return };
-    if !rig.bench.slow_down() {
+    if !rig.bench.slow_down("8mbit") {
         return eprintln!("skipped: a slow wire (no tbf in this kernel)");
     }
     rig.open(1);

@@ -1,9 +1,8 @@
-//! A bench with a campaign for its board, whose jobs say that they have started, and go on when they may.
+//! A bench with a campaign for its boards, whose jobs say that they have started, and go on when they may.
 
 use crate::boards::{Bench, Setup};
 use crate::lab::{Ran, eventually};
-use serde_json::Value;
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -11,24 +10,38 @@ const WORKLOAD: &str = "#!/bin/sh\necho $1 >> count\nwhile [ ! -e gate.$1 ]; do 
 
 pub struct Rig {
     pub bench: Bench,
+    /// Homes of the boards, in the lab.
+    homes: BTreeSet<String>,
 }
 
 impl Rig {
     /// Jobs 1 and 2, the gate of the second open.
     pub fn new(setup: &Setup<'_>) -> Option<Rig> {
-        let rig = Rig { bench: Bench::new(setup)? };
-        rig.bench.lab.write("board/home/workload.sh", WORKLOAD);
+        Rig::of(&[*setup])
+    }
+
+    /// The same on each of these boards.
+    pub fn of(setups: &[Setup<'_>]) -> Option<Rig> {
+        let rig = Rig { bench: Bench::of(setups)?, homes: setups.iter().map(Setup::home).collect() };
+        for setup in setups {
+            rig.bench.lab.write(&format!("{}/workload.sh", setup.home()), WORKLOAD);
+            // The board's user appends to it.
+            let count = rig.bench.lab.write(&format!("{}/count", setup.home()), "");
+            std::os::unix::fs::chown(count, Some(setup.uid), Some(setup.uid)).unwrap();
+        }
         rig.campaign("");
         rig.open(2);
-        // The board's user appends to it.
-        fs::write(rig.bench.lab.path("board/home/count"), "").unwrap();
-        std::os::unix::fs::chown(rig.bench.lab.path("board/home/count"), Some(setup.uid), Some(setup.uid)).unwrap();
         Some(rig)
     }
 
-    /// `c.yaml`, its device with these keys of `ssh` as well.
+    /// `c.yaml` for the boards, with these keys of `ssh` as well.
     pub fn campaign(&self, ssh: &str) {
-        self.campaign_of(&format!("board: {{ ssh: {{ host: board, config: ssh_config{ssh} }} }}"), "board");
+        let device = |name: &&str| format!("{name}: {{ ssh: {{ host: {name}, config: ssh_config{ssh} }} }}");
+        self.campaign_of(&self.names().iter().map(device).collect::<Vec<_>>().join(", "), &self.names().join(", "));
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.bench.boards.iter().map(|board| &*board.name).collect()
     }
 
     /// `c.yaml` with these devices, for those of this list.
@@ -47,7 +60,7 @@ matrix:
         self.bench.run(&["run", "c.yaml"])
     }
 
-    /// `isotherm run c.yaml`, which is executing job 1 when this returns. A link without a sign of life is given up within seconds.
+    /// `isotherm run c.yaml`, which is executing job 1 on a board when this returns. A link without a sign of life is given up within seconds.
     pub fn start(&self) -> Child {
         let before = self.executions(1);
         let mut command = self.bench.isotherm(&["run", "c.yaml"]);
@@ -57,43 +70,40 @@ matrix:
     }
 
     pub fn open(&self, job: u32) {
-        self.bench.lab.write(&format!("board/home/gate.{job}"), "");
+        for home in &self.homes {
+            self.bench.lab.write(&format!("{home}/gate.{job}"), "");
+        }
     }
 
     pub fn executions(&self, job: u32) -> usize {
-        self.bench.lab.read("board/home/count").lines().filter(|line| *line == job.to_string()).count()
+        let counts = self.homes.iter().map(|home| self.bench.lab.read(&format!("{home}/count")));
+        counts.map(|count| count.lines().filter(|line| *line == job.to_string()).count()).sum()
     }
 
-    /// Is a result in the board's spool?
+    /// Is a result in a board's spool?
     pub fn sealed(&self) -> bool {
-        let state = self.bench.lab.path("board/home/.local/state/isotherm");
-        let is_result =
-            |file: &PathBuf| file.starts_with(&state) && file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("result-"));
-        self.bench.lab.all_files().iter().any(is_result)
+        self.states().iter().any(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("result-")))
+    }
+
+    /// Files of the state directories.
+    fn states(&self) -> Vec<PathBuf> {
+        let states: Vec<PathBuf> = self.homes.iter().map(|home| self.bench.lab.path(home).join(".local/state/isotherm")).collect();
+        self.bench.lab.all_files().into_iter().filter(|file| states.iter().any(|state| file.starts_with(state))).collect()
     }
 
     /// How often an event of this name is in the journal.
     pub fn events(&self, name: &str) -> usize {
-        let journal = fs::read_to_string(self.bench.lab.results("c").join("journal.ndjson")).unwrap_or_default();
-        journal.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok_and(|event| event["event"] == name)).count()
+        self.bench.lab.events("c", name).len()
     }
 
-    /// Both jobs have one answer each, after so many executions; so many failed attempts are kept beside them, and nothing is left on the board.
+    /// Both jobs have one answer each of every board, after so many executions in all; so many failed attempts are kept beside them, and
+    /// nothing is left on any board.
     #[track_caller]
     pub fn settled(&self, executions: [usize; 2], attempts: usize) {
         assert_eq!([self.executions(1), self.executions(2)], executions);
-        let records = self.bench.lab.records("c");
-        let is_attempt = |path: &PathBuf| path.display().to_string().contains(".attempt");
-        let answers: Vec<&Value> = records.iter().filter(|(path, _)| !is_attempt(path)).map(|(_, record)| record).collect();
-        let mut jobs: Vec<i64> = answers.iter().map(|record| record["ids"]["point"]["axes"]["job"].as_i64().unwrap()).collect();
-        jobs.sort_unstable();
-        assert_eq!((jobs, records.len()), (vec![1, 2], 2 + attempts), "{records:?}");
-        for answer in answers {
-            assert_eq!(answer["status"], "ok", "{answer}");
-            assert_eq!(answer["raw"]["stdout"]["head"]["data"], format!("done {}\n", answer["ids"]["point"]["axes"]["job"]));
+        for answer in self.bench.lab.answered("c", &self.names(), 2, attempts) {
             assert_eq!(answer["device"]["transport"], "ssh");
         }
-        self.bench.lab.run(&["verify", "results/c"]).expect(0);
         self.bench.nothing_is_left();
     }
 }

@@ -15,17 +15,11 @@ fn two_names() -> Bench {
     bench
 }
 
-fn events(bench: &Bench, name: &str) -> Vec<Value> {
-    let journal = fs::read_to_string(bench.lab.results("c").join("journal.ndjson")).unwrap_or_default();
-    let all = journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    all.filter(|event| event["event"] == name).collect()
-}
-
 #[test]
 fn two_names_of_one_machine_take_turns_and_the_last_one_gives_it_back() {
     let bench = two_names();
     let ran = bench.run(&[]).expect(0);
-    let devices: Vec<String> = events(&bench, "started").iter().map(|event| event["device"].as_str().unwrap().to_owned()).collect();
+    let devices: Vec<String> = bench.lab.events("c", "started").iter().map(|event| event["device"].as_str().unwrap().to_owned()).collect();
     let [a, b] = ["a", "b"].map(|name| devices.iter().filter(|device| *device == name).count());
     assert_eq!((a, b), (4, 4));
     // Whoever is there first may run twice before the other one is; from then on they alternate.
@@ -34,7 +28,7 @@ fn two_names_of_one_machine_take_turns_and_the_last_one_gives_it_back() {
     let alternating = both.windows(2).take_while(|pair| pair[0] != pair[1]).count();
     assert!(alternating + 1 >= both.len() - from, "{devices:?}");
     assert!(ran.stderr().contains("is the same machine as"), "{}", ran.stderr());
-    assert_eq!(events(&bench, "device_released").len(), 1);
+    assert_eq!(bench.lab.events("c", "device_released").len(), 1);
     bench.look(&["status"]).expect(0);
 }
 
@@ -68,7 +62,7 @@ fn a_group_that_another_campaign_has_is_waited_for() {
     let file = File::open(&lock).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
     let waiting = bench.lab.start(&["run", "c.yaml"]);
-    let taken = eventually("it says that it waits", || events(&bench, "group_taken").pop());
+    let taken = eventually("it says that it waits", || bench.lab.events("c", "group_taken").pop());
     assert_eq!((taken["group"].as_str(), taken["holder"].as_str()), (Some("shelf"), Some("campaign `other` (me@there pid 1)")));
     assert_eq!(bench.ran().len(), 1, "of before");
     drop(file);
@@ -97,7 +91,7 @@ fn who_watches_sees_what_every_device_does_until_the_night_is_over() {
     let bench = Bench::new();
     bench.script("bench.sh", "until [ -e go ]; do sleep 0.02; done; echo '{\"score\": '$1'.5}'");
     let night = bench.lab.start(&["run", "c.yaml"]);
-    eventually("the first run is on", || events(&bench, "started").pop());
+    eventually("the first run is on", || bench.lab.events("c", "started").pop());
     let mut watching = bench.lab.start(&["watch", "results/c"]);
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.starts_with("  here  0/4       size=1 r0 since ")));
@@ -117,7 +111,7 @@ fn who_watches_a_night_without_a_controller_is_told() {
     let bench = Bench::new();
     bench.script("bench.sh", "until [ -e go ]; do sleep 0.02; done; echo '{\"score\": 1}'");
     let mut night = bench.lab.start(&["run", "c.yaml"]);
-    eventually("the first run is on", || events(&bench, "started").pop());
+    eventually("the first run is on", || bench.lab.events("c", "started").pop());
     let watching = bench.lab.start(&["watch", "results/c"]);
     night.kill().unwrap();
     night.wait().unwrap();

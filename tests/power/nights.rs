@@ -51,9 +51,7 @@ pub fn names(lab: &Lab) -> Vec<String> {
 
 /// `kind-repetition` of every run that was started, in order.
 fn started(lab: &Lab) -> Vec<String> {
-    let journal = fs::read_to_string(lab.results("c").join("journal.ndjson")).unwrap();
-    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let starts = events.filter(|event| event["event"] == "started");
+    let starts = lab.events("c", "started").into_iter();
     starts.map(|event| format!("{}-r{}", event["kind"].as_str().unwrap(), event["repetition"])).collect()
 }
 

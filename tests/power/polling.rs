@@ -15,8 +15,7 @@ const BOTH_KINDS: [&str; 4] = ["power-r0.json", "power-r1.json", "timing-r0.json
 
 /// How often a campaign had to find out.
 fn polled(lab: &Lab) -> usize {
-    let journal = fs::read_to_string(lab.results("c").join("journal.ndjson")).unwrap();
-    journal.lines().filter(|line| line.contains(r#""event":"polling""#)).count()
+    lab.events("c", "polling").len()
 }
 
 #[test]

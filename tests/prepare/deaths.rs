@@ -6,12 +6,6 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::process::Child;
 
-/// How often an event of this name is in the journal.
-fn events(board: &Board, name: &str) -> usize {
-    let journal = fs::read_to_string(board.lab.results("c").join("journal.ndjson")).unwrap_or_default();
-    journal.lines().filter(|line| line.contains(&format!("\"event\":\"{name}\""))).count()
-}
-
 /// A night that has borrowed everything, and executes its only job.
 pub fn night() -> Option<(Board, Child)> {
     let board = Board::of(User::Caller)?;
@@ -32,7 +26,7 @@ fn a_keeper_whose_controller_was_killed_gives_back_when_nobody_comes() {
     board.open(&[0]);
     board.is_as_it_was();
     board.run(&["run", "c.yaml"]).expect(0);
-    assert_eq!((board.seen().len(), events(&board, "collected")), (1, 1));
+    assert_eq!((board.seen().len(), board.lab.events("c", "collected").len()), (1, 1));
 }
 
 #[test]
@@ -40,10 +34,10 @@ fn what_a_killed_keeper_had_borrowed_is_given_back_by_the_next_one_before_it_bor
     let Some((board, controller)) = night() else { return };
     board.kill(&board.lab.pids_of(KEEPER));
     board.executing(2);
-    assert_eq!((board.policies(), events(&board, "given_back")), (BORROWED.map(String::from), 1));
+    assert_eq!((board.policies(), board.lab.events("c", "given_back").len()), (BORROWED.map(String::from), 1));
     board.open(&[0]);
     assert!(controller.wait_with_output().unwrap().status.success());
-    assert_eq!(events(&board, "given_back"), 2);
+    assert_eq!(board.lab.events("c", "given_back").len(), 2);
     // Once more from what was there before anybody borrowed.
     assert_eq!(board.steps(), [["governor done", "frequency done"]]);
     board.is_as_it_was();

@@ -87,9 +87,7 @@ matrix:
 
     /// Events of this name in the journal, in order.
     pub fn events(&self, name: &str) -> Vec<Value> {
-        let journal = fs::read_to_string(self.lab.results("c").join("journal.ndjson")).unwrap_or_default();
-        let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        events.filter(|event| event["event"] == name).collect()
+        self.lab.events("c", name)
     }
 
     /// How many bytes each copy took.

@@ -7,14 +7,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Address of the board, and of the controller on the other end of the wire.
-const BOARD: &str = "10.79.0.2";
-const CONTROLLER: &str = "10.79.0.1";
-/// Of the controller's end.
-const WIRE: &str = "wire";
-
 /// What is particular about a board.
+#[derive(Clone, Copy)]
 pub struct Setup<'a> {
+    /// Its host name, what the client knows it by, and where it stands in the lab.
+    pub name: &'a str,
+    /// Directory of the lab that is its home; below `NAME/` unless it is given.
+    pub home: Option<&'a str>,
     /// Who logs in; all others are nobody to it.
     pub uid: u32,
     pub login_shell: &'a str,
@@ -26,157 +25,66 @@ pub struct Setup<'a> {
 
 impl Default for Setup<'_> {
     fn default() -> Self {
-        Setup { uid: 0, login_shell: "/bin/sh", sshd: "", before: "" }
+        Setup { name: "board", home: None, uid: 0, login_shell: "/bin/sh", sshd: "", before: "" }
     }
 }
 
-/// A controller with one board on a wire. What is the board's stands below `board/` of the lab, its home in `board/home/`.
+/// A controller with a wire to each of its boards. Where none is named, the first one is meant.
 pub struct Bench {
     pub lab: Lab,
     /// Holds the controller's network; ends with its input.
     network: Child,
-    board: Option<Child>,
+    pub boards: Vec<Board>,
+}
+
+/// One board. What is its own stands below `NAME/` of the lab, its home in `NAME/home/`.
+pub struct Board {
+    /// Its number: of its network 10.79.N.0/24, and of the controller's end of its wire, `wireN`.
+    number: usize,
+    pub name: String,
+    dir: PathBuf,
+    home: PathBuf,
     before: String,
+    /// File of the controller's network.
+    network: PathBuf,
+    process: Option<Child>,
 }
 
 impl Bench {
-    /// `None`, and said so, where a board can't be made; in CI it has to be.
-    pub fn new(setup: &Setup<'_>) -> Option<Bench> {
+    /// With these boards; `None`, and said so, where one can't be made; in CI it has to be.
+    pub fn of(setups: &[Setup<'_>]) -> Option<Bench> {
         let has = |program: &str| ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
         let missing: Vec<&str> = ["sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "setpriv"].into_iter().filter(|name| !has(name)).collect();
-        let shell_is_there = setup.login_shell.starts_with("/mnt/") || Path::new(setup.login_shell).exists();
-        if !is_root() || !missing.is_empty() || !shell_is_there {
-            assert!(std::env::var_os("CI").is_none(), "boards are required in CI: root, {missing:?}, {}", setup.login_shell);
-            eprintln!("skipped: a board (needs root, sshd, ip, unshare and {}; missing: {missing:?})", setup.login_shell);
+        let shell_is_there = |shell: &str| shell.starts_with("/mnt/") || Path::new(shell).exists();
+        let shells: Vec<&str> = setups.iter().map(|setup| setup.login_shell).filter(|shell| !shell_is_there(shell)).collect();
+        if !is_root() || !missing.is_empty() || !shells.is_empty() {
+            assert!(std::env::var_os("CI").is_none(), "boards are required in CI: root, {missing:?}, {shells:?}");
+            eprintln!("skipped: a board (needs root, sshd, ip, unshare; missing: {missing:?} {shells:?})");
             return None;
         }
         let lab = Lab::new();
-        for dir in ["run", "board/home", "board/tmp"] {
-            fs::create_dir_all(lab.path(dir)).unwrap();
-        }
-        fs::set_permissions(lab.path("board/tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
-        std::os::unix::fs::chown(lab.path("board/home"), Some(setup.uid), Some(setup.uid)).unwrap();
-        for key in ["key", "board/host_key"] {
-            done(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(lab.path(key)));
-        }
-        let Setup { uid, login_shell, sshd, before } = setup;
-        let name = if *uid == 0 { "root" } else { "pi" };
-        let passwd =
-            format!("{name}:x:{uid}:{uid}::/home:{login_shell}\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/bin/sh\n");
-        lab.write("board/passwd", passwd);
-        lab.write("board/authorized_keys", lab.read("key.pub"));
-        lab.write(
-            "board/sshd_config",
-            format!(
-                "ListenAddress {BOARD}\nHostKey /mnt/host_key\nAuthorizedKeysFile /mnt/authorized_keys\nPidFile none\nUsePAM no\nStrictModes no\nUseDNS no\n\
-                 PasswordAuthentication no\nKbdInteractiveAuthentication no\n{sshd}\n"
-            ),
-        );
-        let lab_dir = lab.path("").display().to_string();
-        lab.write(
-            "ssh_config",
-            format!(
-                "Host board\n  HostName {BOARD}\n  User {name}\n  IdentityFile {lab_dir}key\n  IdentitiesOnly yes\n  UserKnownHostsFile {lab_dir}known_hosts\n  \
-                 GlobalKnownHostsFile /dev/null\n"
-            ),
-        );
+        fs::create_dir(lab.path("run")).unwrap();
+        generate_key(&lab.path("key"));
         let network = in_namespaces(&["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let mut bench = Bench { lab, network, board: None, before: (*before).to_owned() };
-        bench.know_its_key();
+        let mut bench = Bench { lab, network, boards: Vec::new() };
         // The holder has a network of its own as soon as it isn't ours any more.
-        eventually("the controller has its network", || {
-            (fs::read_link(bench.network_file()).ok()? != fs::read_link("/proc/self/ns/net").ok()?).then_some(())
+        eventually("the controller has its network", || is_another_network(&bench.network_file()));
+        bench.boards = setups.iter().enumerate().map(|(number, setup)| Board::new(&bench, number, setup)).collect();
+        let lab_dir = bench.lab.path("").display().to_string();
+        let hosts = bench.boards.iter().zip(setups).map(|(board, setup)| {
+            format!(
+                "Host {}\n  HostName {}\n  User {}\n  IdentityFile {lab_dir}key\n  IdentitiesOnly yes\n  UserKnownHostsFile {lab_dir}known_hosts\n  \
+                 GlobalKnownHostsFile /dev/null\n",
+                board.name,
+                board.address(),
+                setup.user()
+            )
         });
-        bench.boot();
+        bench.lab.write("ssh_config", hosts.collect::<String>());
+        let keys = bench.boards.iter().map(|board| format!("{} {}", board.address(), fs::read_to_string(board.dir.join("host_key.pub")).unwrap()));
+        bench.lab.write("known_hosts", keys.collect::<String>());
+        bench.boards.iter_mut().for_each(Board::boot);
         Some(bench)
-    }
-
-    /// Its host key is the one that the controller knows.
-    pub fn know_its_key(&self) {
-        self.lab.write("known_hosts", format!("{BOARD} {}", self.lab.read("board/host_key.pub")));
-    }
-
-    /// Switch it on, with a boot id that it never had.
-    pub fn boot(&mut self) {
-        self.lab.write("board/boot_id", format!("{}\n", uuid::Uuid::new_v4()));
-        let script = format!(
-            "set -e
-            hostname board
-            mount --bind \"$1\" /mnt
-            mount --bind /mnt/home /home
-            mount --bind /mnt/tmp /var/tmp
-            mount --bind /mnt/passwd /etc/passwd
-            mount --bind /mnt/boot_id /proc/sys/kernel/random/boot_id
-            mount -t tmpfs -o mode=0755 tmpfs /run
-            mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-            mkdir -p /run/sshd
-            {}
-            # Until it has its wire.
-            read -r wired
-            exec /usr/sbin/sshd -D -f /mnt/sshd_config -E /mnt/sshd.log",
-            self.before
-        );
-        let board = self.lab.path("board");
-        let _ = fs::remove_file(board.join("sshd.log"));
-        let mut command = in_namespaces(&[
-            "--net",
-            "--mount",
-            "--uts",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            &script,
-            "sh",
-        ]);
-        command.arg(&board).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let pid = child.id().to_string();
-        let own = format!("/proc/{pid}/ns/net");
-        eventually("the board has its network", || (fs::read_link(&own).ok()? != fs::read_link("/proc/self/ns/net").ok()?).then_some(()));
-        // The other end of an earlier wire may not be gone yet.
-        let _ = self.ip(&["link", "del", WIRE]).stderr(Stdio::null()).status();
-        done(&mut self.ip(&["link", "add", WIRE, "type", "veth", "peer", "name", "eth0", "netns", &pid]));
-        done(&mut self.ip(&["addr", "add", &format!("{CONTROLLER}/24"), "dev", WIRE]));
-        done(&mut self.ip(&["link", "set", WIRE, "up"]));
-        let inside = |args: &[&str]| done(Command::new("nsenter").arg(format!("--net={own}")).arg("ip").args(args));
-        inside(&["addr", "add", &format!("{BOARD}/24"), "dev", "eth0"]);
-        inside(&["link", "set", "eth0", "up"]);
-        inside(&["link", "set", "lo", "up"]);
-        // Writing the line and closing the pipe: sshd's own input is /dev/null.
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"wired\n").unwrap();
-        eventually("sshd listens", || self.lab.read("board/sshd.log").contains("Server listening").then_some(()));
-        self.board = Some(child);
-    }
-
-    /// All of it is gone at once.
-    pub fn power_cut(&mut self) {
-        if let Some(mut board) = self.board.take() {
-            board.kill().unwrap();
-            board.wait().unwrap();
-            // The kernel takes its time with a network whose last process is gone.
-            let _ = self.ip(&["link", "del", WIRE]).stderr(Stdio::null()).status();
-        }
-    }
-
-    /// Cut the wire.
-    pub fn cut(&self) {
-        done(&mut self.ip(&["link", "set", WIRE, "down"]));
-    }
-
-    pub fn mend(&self) {
-        done(&mut self.ip(&["link", "set", WIRE, "up"]));
-    }
-
-    /// Let a megabyte take a second to the board, until it is switched off. False where that can't be had.
-    pub fn slow_down(&self) -> bool {
-        let mut tc = Command::new("nsenter");
-        tc.arg(format!("--net={}", self.network_file().display())).args(["tc", "qdisc", "add", "dev", WIRE, "root", "tbf"]);
-        tc.args(["rate", "8mbit", "burst", "32kbit", "latency", "400ms"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     }
 
     /// `isotherm ARGS` on the controller, not started yet.
@@ -196,6 +104,172 @@ impl Bench {
         Ran(self.isotherm(args).output().expect("isotherm starts"))
     }
 
+    #[track_caller]
+    pub fn nothing_is_left(&self) {
+        for board in &self.boards {
+            eventually(&format!("no process is left on {}", board.name), || board.processes().is_empty().then_some(()));
+        }
+    }
+
+    fn network_file(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.network.id()).into()
+    }
+}
+
+impl std::ops::Deref for Bench {
+    type Target = Board;
+
+    fn deref(&self) -> &Board {
+        &self.boards[0]
+    }
+}
+
+impl std::ops::DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Board {
+        &mut self.boards[0]
+    }
+}
+
+impl Setup<'_> {
+    /// In the lab.
+    pub fn home(&self) -> String {
+        self.home.map_or_else(|| format!("{}/home", self.name), str::to_owned)
+    }
+
+    fn user(&self) -> &'static str {
+        if self.uid == 0 { "root" } else { "pi" }
+    }
+}
+
+impl Board {
+    fn new(bench: &Bench, number: usize, setup: &Setup<'_>) -> Board {
+        let Setup { name, home: _, uid, login_shell, sshd, before } = setup;
+        let lab = &bench.lab;
+        let dir = lab.path(name);
+        let home = lab.path(&setup.home());
+        for dir in [&home, &dir.join("tmp")] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::set_permissions(dir.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+        std::os::unix::fs::chown(&home, Some(*uid), Some(*uid)).unwrap();
+        generate_key(&dir.join("host_key"));
+        let board = Board { number, name: (*name).to_owned(), dir, home, before: (*before).to_owned(), network: bench.network_file(), process: None };
+        let passwd = format!(
+            "{}:x:{uid}:{uid}::/home:{login_shell}\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/bin/sh\n",
+            setup.user()
+        );
+        lab.write(&format!("{name}/passwd"), passwd);
+        lab.write(&format!("{name}/authorized_keys"), lab.read("key.pub"));
+        lab.write(
+            &format!("{name}/sshd_config"),
+            format!(
+                "ListenAddress {}\nHostKey /mnt/host_key\nAuthorizedKeysFile /mnt/authorized_keys\nPidFile none\nUsePAM no\nStrictModes no\nUseDNS no\n\
+                 PasswordAuthentication no\nKbdInteractiveAuthentication no\n{sshd}\n",
+                board.address()
+            ),
+        );
+        board
+    }
+
+    fn address(&self) -> String {
+        format!("10.79.{}.2", self.number)
+    }
+
+    /// The controller's end.
+    fn wire(&self) -> String {
+        format!("wire{}", self.number)
+    }
+
+    /// Switch it on, with a boot id that it never had.
+    pub fn boot(&mut self) {
+        fs::write(self.dir.join("boot_id"), format!("{}\n", uuid::Uuid::new_v4())).unwrap();
+        let script = format!(
+            "set -e
+            hostname {}
+            mount --bind \"$1\" /mnt
+            mount --bind \"$2\" /home
+            mount --bind /mnt/tmp /var/tmp
+            mount --bind /mnt/passwd /etc/passwd
+            mount --bind /mnt/boot_id /proc/sys/kernel/random/boot_id
+            mount -t tmpfs -o mode=0755 tmpfs /run
+            mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+            mkdir -p /run/sshd
+            {}
+            # Until it has its wire.
+            read -r wired
+            exec /usr/sbin/sshd -D -f /mnt/sshd_config -E /mnt/sshd.log",
+            self.name, self.before
+        );
+        let log = self.dir.join("sshd.log");
+        let _ = fs::remove_file(&log);
+        let mut command = in_namespaces(&[
+            "--net",
+            "--mount",
+            "--uts",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &script,
+            "sh",
+        ]);
+        command.args([&self.dir, &self.home]).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id().to_string();
+        let own = PathBuf::from(format!("/proc/{pid}/ns/net"));
+        eventually("the board has its network", || is_another_network(&own));
+        // The other end of an earlier wire may not be gone yet.
+        self.unplug();
+        let wire = self.wire();
+        done(&mut self.ip(&["link", "add", &wire, "type", "veth", "peer", "name", "eth0", "netns", &pid]));
+        for (network, address, device) in [(&self.network, format!("10.79.{}.1/24", self.number), &*wire), (&own, self.address() + "/24", "eth0")] {
+            done(within(network, "ip").args(["addr", "add", &address, "dev", device]));
+            done(within(network, "ip").args(["link", "set", device, "up"]));
+        }
+        done(within(&own, "ip").args(["link", "set", "lo", "up"]));
+        // Writing the line and closing the pipe: sshd's own input is /dev/null.
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"wired\n").unwrap();
+        eventually("sshd listens", || fs::read_to_string(&log).is_ok_and(|log| log.contains("Server listening")).then_some(()));
+        self.process = Some(child);
+    }
+
+    /// All of it is gone at once.
+    pub fn power_cut(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+            // The kernel takes its time with a network whose last process is gone.
+            self.unplug();
+        }
+    }
+
+    fn unplug(&self) {
+        let _ = self.ip(&["link", "del", &self.wire()]).stderr(Stdio::null()).status();
+    }
+
+    /// Cut the wire.
+    pub fn cut(&self) {
+        done(&mut self.ip(&["link", "set", &self.wire(), "down"]));
+    }
+
+    pub fn mend(&self) {
+        done(&mut self.ip(&["link", "set", &self.wire(), "up"]));
+    }
+
+    /// A slow wire, both ways, until the board is switched off: `rate` as `tc` has it. False where that can't be had.
+    pub fn slow_down(&self, rate: &str) -> bool {
+        let slowed = |network: &Path, device: &str| {
+            let mut tc = within(network, "tc");
+            tc.args(["qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"]);
+            tc.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        };
+        slowed(&self.network, &self.wire()) && slowed(&self.own_network(), "eth0")
+    }
+
     /// Processes of the board with their command lines, without the first two: its namespaces' and sshd.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let parent = |pid: &str| {
@@ -205,7 +279,7 @@ impl Bench {
         let pids = || fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().into_string().ok()?.parse::<i32>().ok());
         let all: Vec<(i32, i32)> = pids().filter_map(|pid| Some((pid, parent(&pid.to_string())?))).collect();
         let children = |of: i32| all.iter().filter(move |(_, parent)| *parent == of).map(|(pid, _)| *pid);
-        let Some(board) = &self.board else { return Vec::new() };
+        let Some(board) = &self.process else { return Vec::new() };
         let sshd = children(board.id() as i32).next();
         let mut found: Vec<i32> = sshd.into_iter().flat_map(children).collect();
         let mut next = 0;
@@ -229,28 +303,40 @@ impl Bench {
         eventually("they are gone", || self.processes().iter().all(|(pid, _)| !pids.contains(pid)).then_some(()));
     }
 
-    #[track_caller]
-    pub fn nothing_is_left(&self) {
-        eventually("no process is left on the board", || self.processes().is_empty().then_some(()));
+    fn own_network(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.process.as_ref().expect("it is switched on").id()).into()
     }
 
-    fn network_file(&self) -> PathBuf {
-        format!("/proc/{}/ns/net", self.network.id()).into()
-    }
-
+    /// `ip ARGS` on the controller.
     fn ip(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.network_file().display())).arg("ip").args(args);
+        let mut command = within(&self.network, "ip");
+        command.args(args);
         command
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for child in self.board.iter_mut().chain([&mut self.network]) {
+        for child in self.boards.iter_mut().filter_map(|board| board.process.as_mut()).chain([&mut self.network]) {
             let _ = child.kill().and_then(|()| child.wait());
         }
     }
+}
+
+/// A program in somebody's network.
+fn within(network: &Path, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", network.display())).arg(program);
+    command
+}
+
+/// Is this the file of a network that isn't ours?
+fn is_another_network(file: &Path) -> Option<()> {
+    (fs::read_link(file).ok()? != fs::read_link("/proc/self/ns/net").ok()?).then_some(())
+}
+
+fn generate_key(file: &Path) {
+    done(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file));
 }
 
 /// `unshare ARGS`, which ends with the test however that ends.

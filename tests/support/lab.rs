@@ -1,6 +1,8 @@
 //! A laboratory of its own for each test: directories, home and lease apart, so that tests can run beside each other and beside a
 //! real campaign of this machine. The real binary, the real agent, real processes.
 
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -207,6 +209,35 @@ impl Lab {
             (path, record)
         };
         found.into_iter().map(read).collect()
+    }
+
+    /// Events of this name in a campaign's journal, in order.
+    pub fn events(&self, campaign: &str, name: &str) -> Vec<Value> {
+        let journal = self.read(&format!("results/{campaign}/journal.ndjson"));
+        let events = journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|event| event["event"] == name).collect()
+    }
+
+    /// Jobs 1 to `jobs` of each of these devices have one good answer, which is returned; so many failed attempts are kept beside them.
+    #[track_caller]
+    pub fn answered(&self, campaign: &str, devices: &[&str], jobs: i64, attempts: usize) -> Vec<Value> {
+        let records = self.records(campaign);
+        let run_ids: BTreeSet<&str> = records.iter().map(|(_, record)| record["ids"]["run_id"].as_str().unwrap()).collect();
+        assert_eq!(run_ids.len(), records.len(), "run ids are unique");
+        let is_attempt = |path: &Path| path.display().to_string().contains(".attempt");
+        let (failed, answers): (Vec<_>, Vec<_>) = records.into_iter().partition(|(path, _)| is_attempt(path));
+        let job_of = |record: &Value| (record["device"]["id"].as_str().unwrap().to_owned(), record["ids"]["point"]["axes"]["job"].as_i64().unwrap());
+        let mut answered: Vec<(String, i64)> = answers.iter().map(|(_, record)| job_of(record)).collect();
+        answered.sort();
+        let mut wanted: Vec<(String, i64)> = devices.iter().flat_map(|device| (1..=jobs).map(|job| ((*device).to_owned(), job))).collect();
+        wanted.sort();
+        assert_eq!((answered, failed.len()), (wanted, attempts), "{answers:?} {failed:?}");
+        for (_, answer) in &answers {
+            assert_eq!(answer["status"], "ok", "{answer}");
+            assert_eq!(answer["raw"]["stdout"]["head"]["data"], format!("done {}\n", answer["ids"]["point"]["axes"]["job"]));
+        }
+        self.run(&["verify", &format!("results/{campaign}")]).expect(0);
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 }
 
