@@ -15,6 +15,8 @@ mod faults;
 mod models;
 #[path = "boards/others.rs"]
 mod others;
+#[path = "boards/quiet.rs"]
+mod quiet;
 #[path = "boards/rig.rs"]
 mod rig;
 #[path = "boards/several.rs"]

@@ -14,8 +14,7 @@ fn sealed(rig: &Rig) {
 #[test]
 fn a_cut_that_the_connection_outlives_costs_nothing() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
-    let mut command = rig.bench.isotherm(&["run", "c.yaml"]);
-    let controller = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let controller = rig.begin(None);
     eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
     rig.bench.cut();
     rig.open(1);
@@ -136,5 +135,49 @@ fn another_host_key_in_the_middle_of_a_night_ends_it_and_the_run_goes_on() {
     rig.open(1);
     sealed(&rig);
     rig.run().expect(0);
+    rig.settled([1, 1], 0);
+}
+
+/// Stands in the place of sudo, for an ordinary user whose board is to drop its caches: notes that it was called, and waits.
+const PREPARES: &str = "mkdir -p /mnt/bin
+    printf '#!/bin/sh\\necho >> /home/prepares\\nuntil [ -e /home/prepared ]; do sleep 0.01; done\\n' > /mnt/bin/sudo
+    chmod +x /mnt/bin/sudo
+    mount -t overlay overlay -o lowerdir=/mnt/bin:/usr/bin /usr/bin";
+
+#[test]
+fn a_link_that_is_cut_while_a_board_is_prepared_costs_nothing_whether_the_connection_outlives_it_or_not() {
+    for is_lost in [false, true] {
+        let Some(rig) = Rig::new(&Setup { uid: 1777, before: PREPARES, ..Setup::default() }) else { return };
+        let text = rig.bench.lab.read("c.yaml").replace("prepare: {", "prepare: { drop_caches: each,");
+        rig.bench.lab.write("c.yaml", text);
+        let prepares = || rig.bench.lab.read("board/home/prepares").lines().count();
+        let controller = rig.begin(is_lost.then_some("1"));
+        eventually("the board is prepared for job 1", || (prepares() == 1).then_some(()));
+        rig.bench.cut();
+        if is_lost {
+            eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(()));
+            rig.bench.mend();
+            eventually("the run is followed again", || (rig.events("link_back") >= 1).then_some(()));
+        }
+        assert_eq!((prepares(), rig.executions(1)), (1, 0));
+        rig.bench.lab.write("board/home/prepared", "");
+        eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+        rig.bench.mend();
+        rig.open(1);
+        end(controller, 0);
+        assert_eq!((prepares(), rig.events("link_lost") > 0), (2, is_lost));
+        rig.settled([1, 1], 0);
+    }
+}
+
+#[test]
+fn a_slow_wire_is_no_fault() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    if !rig.bench.slow_down("10mbit") {
+        return eprintln!("skipped: a slow wire (no tbf in this kernel)");
+    }
+    rig.open(1);
+    rig.run().expect(0);
+    assert_eq!(rig.events("link_lost") + rig.events("out_of_reach"), 0);
     rig.settled([1, 1], 0);
 }

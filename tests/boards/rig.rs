@@ -1,10 +1,10 @@
 //! A bench with a campaign for its boards, whose jobs say that they have started, and go on when they may.
 
 use crate::boards::{Bench, Setup};
-use crate::lab::{Ran, eventually};
+use crate::lab::{Ran, eventually, spawn};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 const WORKLOAD: &str = "#!/bin/sh\necho $1 >> count\nwhile [ ! -e gate.$1 ]; do sleep 0.01; done\necho done $1\n";
 
@@ -63,10 +63,14 @@ matrix:
     /// `isotherm run c.yaml`, which is executing job 1 on a board when this returns. A link without a sign of life is given up within seconds.
     pub fn start(&self) -> Child {
         let before = self.executions(1);
-        let mut command = self.bench.isotherm(&["run", "c.yaml"]);
-        let controller = command.env("ISOTHERM_SSH_ALIVE_S", "1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let controller = self.begin(Some("1"));
         eventually("job 1 has started", || (self.executions(1) > before).then_some(()));
         controller
+    }
+
+    /// `isotherm run c.yaml`, which asks a silent device after so many seconds whether it is there, if not as always.
+    pub fn begin(&self, alive_s: Option<&str>) -> Child {
+        spawn(self.bench.isotherm(&["run", "c.yaml"]).envs(alive_s.map(|seconds| ("ISOTHERM_SSH_ALIVE_S", seconds))))
     }
 
     pub fn open(&self, job: u32) {
@@ -91,6 +95,11 @@ matrix:
         self.bench.lab.all_files().into_iter().filter(|file| states.iter().any(|state| file.starts_with(state))).collect()
     }
 
+    /// State directories, one for each machine.
+    pub fn machines(&self) -> BTreeSet<PathBuf> {
+        self.states().into_iter().filter(|file| file.ends_with("keeper.log")).filter_map(|log| Some(log.parent()?.to_owned())).collect()
+    }
+
     /// How often an event of this name is in the journal.
     pub fn events(&self, name: &str) -> usize {
         self.bench.lab.events("c", name).len()
@@ -101,9 +110,10 @@ matrix:
     #[track_caller]
     pub fn settled(&self, executions: [usize; 2], attempts: usize) {
         assert_eq!([self.executions(1), self.executions(2)], executions);
-        for answer in self.bench.lab.answered("c", &self.names(), 2, attempts) {
-            assert_eq!(answer["device"]["transport"], "ssh");
-        }
+        let answers = self.bench.lab.answered("c", &self.names(), 2, attempts);
+        assert!(answers.iter().all(|answer| answer["device"]["transport"] == "ssh"), "{answers:?}");
+        let started: BTreeSet<String> = self.bench.lab.events("c", "started").iter().map(|event| event["run_id"].to_string()).collect();
+        assert_eq!(started.len(), answers.len() + attempts, "nothing was started twice");
         self.bench.nothing_is_left();
     }
 }

@@ -3,6 +3,7 @@
 use crate::boards::Setup;
 use crate::lab::eventually;
 use crate::rig::{Rig, end};
+use std::fs;
 
 #[test]
 fn while_a_board_is_away_other_devices_go_on() {
@@ -65,4 +66,58 @@ fn a_group_stays_the_lost_devices_until_its_run_has_ended_and_then_they_go_on_in
     end(controller, 0);
     assert_eq!(rig.bench.lab.records("c").len(), 4);
     assert_eq!(rig.events("link_back"), 1);
+}
+
+const EIGHT: [&str; 8] = ["b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7"];
+
+#[test]
+fn a_board_that_hangs_delays_none_of_seven_others_and_goes_on_when_it_is_back() {
+    let Some(rig) = Rig::of(&EIGHT.map(|name| Setup { name, ..Setup::default() })) else { return };
+    let controller = rig.start();
+    eventually("all eight are at work at once", || (rig.executions(1) == 8).then_some(()));
+    let hung = &rig.bench.boards[3];
+    hung.hang();
+    rig.open(1);
+    let answered = |name: &str| rig.bench.lab.records("c").iter().filter(|(_, record)| record["device"]["id"] == name).count();
+    eventually("the others are through", || EIGHT.iter().all(|name| answered(name) == if *name == hung.name { 0 } else { 2 }).then_some(()));
+    let lost = || rig.bench.lab.events("c", "link_lost").iter().any(|event| event["device"] == *hung.name);
+    eventually("the link to the one that hangs counts as lost", || lost().then_some(()));
+    hung.go_on();
+    end(controller, 0);
+    rig.settled([8, 8], 0);
+}
+
+#[test]
+fn two_boards_with_one_home_keep_apart_what_is_a_machines() {
+    let Some(mut rig) = Rig::of(&["a", "b"].map(|name| Setup { name, home: Some("shared"), ..Setup::default() })) else { return };
+    let controller = rig.start();
+    eventually("both are at work at once", || (rig.executions(1) == 2).then_some(()));
+    assert_eq!(rig.machines().len(), 2);
+    rig.bench.boards[0].power_cut();
+    rig.bench.boards[0].boot();
+    eventually("the job of the one has started again", || (rig.executions(1) == 3).then_some(()));
+    assert_eq!(rig.bench.lab.events("c", "link_lost").len(), 1, "the other one goes on");
+    rig.open(1);
+    end(controller, 0);
+    rig.settled([3, 2], 1);
+    assert_eq!(rig.machines().len(), 2);
+}
+
+#[test]
+fn a_board_that_another_directorys_campaign_holds_is_refused_with_its_holder_and_let_in_to_when_that_is_over() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let theirs = rig.start();
+    let pid = format!(" pid {})", theirs.id());
+    rig.bench.lab.write("ours.yaml", rig.bench.lab.read("c.yaml"));
+    for args in [&["run", "ours.yaml"][..], &["run", "c.yaml", "--results", "elsewhere"]] {
+        let refused = rig.bench.run(args).expect(4).stderr();
+        assert!(refused.contains("device `board` is held by campaign `c` (tester@") && refused.contains(&pid), "{pid}: {refused}");
+    }
+    assert_eq!(([rig.executions(1), rig.executions(2)], rig.events("link_lost")), ([1, 0], 0));
+    rig.open(1);
+    end(theirs, 0);
+    rig.settled([1, 1], 0);
+    rig.bench.run(&["run", "ours.yaml"]).expect(0);
+    rig.bench.lab.answered("ours", &["board"], 2, 0);
+    rig.bench.nothing_is_left();
 }

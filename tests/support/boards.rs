@@ -45,8 +45,8 @@ pub struct Board {
     dir: PathBuf,
     home: PathBuf,
     before: String,
-    /// File of the controller's network.
-    network: PathBuf,
+    /// Who is in the controller's network.
+    controller: u32,
     process: Option<Child>,
 }
 
@@ -68,7 +68,7 @@ impl Bench {
         let network = in_namespaces(&["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut bench = Bench { lab, network, boards: Vec::new() };
         // The holder has a network of its own as soon as it isn't ours any more.
-        eventually("the controller has its network", || is_another_network(&bench.network_file()));
+        eventually("the controller has its network", || has_a_network(bench.network.id()));
         bench.boards = setups.iter().enumerate().map(|(number, setup)| Board::new(&bench, number, setup)).collect();
         let lab_dir = bench.lab.path("").display().to_string();
         let hosts = bench.boards.iter().zip(setups).map(|(board, setup)| {
@@ -94,7 +94,7 @@ impl Bench {
 
     /// The same, by another program.
     pub fn inside(&self, wrapper: &[&str], args: &[&str]) -> Command {
-        let network = format!("--net={}", self.network_file().display());
+        let network = network_of(self.network.id());
         let mut command = self.lab.isotherm_inside(&[&["/usr/bin/nsenter", &network], wrapper].concat(), args);
         command.env("XDG_RUNTIME_DIR", self.lab.path("run"));
         command
@@ -109,10 +109,6 @@ impl Bench {
         for board in &self.boards {
             eventually(&format!("no process is left on {}", board.name), || board.processes().is_empty().then_some(()));
         }
-    }
-
-    fn network_file(&self) -> PathBuf {
-        format!("/proc/{}/ns/net", self.network.id()).into()
     }
 }
 
@@ -153,7 +149,8 @@ impl Board {
         fs::set_permissions(dir.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
         std::os::unix::fs::chown(&home, Some(*uid), Some(*uid)).unwrap();
         generate_key(&dir.join("host_key"));
-        let board = Board { number, name: (*name).to_owned(), dir, home, before: (*before).to_owned(), network: bench.network_file(), process: None };
+        let board =
+            Board { number, name: (*name).to_owned(), dir, home, before: (*before).to_owned(), controller: bench.network.id(), process: None };
         let passwd = format!(
             "{}:x:{uid}:{uid}::/home:{login_shell}\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/bin/sh\n",
             setup.user()
@@ -219,18 +216,28 @@ impl Board {
         ]);
         command.args([&self.dir, &self.home]).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
-        let pid = child.id().to_string();
-        let own = PathBuf::from(format!("/proc/{pid}/ns/net"));
-        eventually("the board has its network", || is_another_network(&own));
+        let own = child.id();
+        eventually("the board has its network", || has_a_network(own));
         // The other end of an earlier wire may not be gone yet.
         self.unplug();
         let wire = self.wire();
-        done(&mut self.ip(&["link", "add", &wire, "type", "veth", "peer", "name", "eth0", "netns", &pid]));
-        for (network, address, device) in [(&self.network, format!("10.79.{}.1/24", self.number), &*wire), (&own, self.address() + "/24", "eth0")] {
-            done(within(network, "ip").args(["addr", "add", &address, "dev", device]));
-            done(within(network, "ip").args(["link", "set", device, "up"]));
+        // No word crosses it but of those who talk: no IPv6, and each end knows the other.
+        let no_ipv6 = "for all in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ ! -e $all ] || echo 1 > $all; done";
+        for network in [self.controller, own] {
+            done(within(network, "sh").args(["-c", no_ipv6]));
         }
-        done(within(&own, "ip").args(["link", "set", "lo", "up"]));
+        let [near, far] = [1, 2].map(|end| format!("02:00:00:00:{:02x}:{end:02x}", self.number));
+        let add = ["link", "add", &wire, "address", &near, "type", "veth", "peer", "name", "eth0", "address", &far, "netns", &own.to_string()];
+        done(&mut self.ip(&add));
+        let [controller, board] = [1, 2].map(|end| format!("10.79.{}.{end}", self.number));
+        for (network, device, address, peer, far) in [(self.controller, &*wire, &controller, &board, &far), (own, "eth0", &board, &controller, &near)]
+        {
+            let ip = |args: &[&str]| done(within(network, "ip").args(args));
+            ip(&["addr", "add", &format!("{address}/24"), "dev", device]);
+            ip(&["link", "set", device, "up"]);
+            ip(&["neigh", "replace", peer, "lladdr", far, "nud", "permanent", "dev", device]);
+        }
+        done(within(own, "ip").args(["link", "set", "lo", "up"]));
         // Writing the line and closing the pipe: sshd's own input is /dev/null.
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"wired\n").unwrap();
         eventually("sshd listens", || fs::read_to_string(&log).is_ok_and(|log| log.contains("Server listening")).then_some(()));
@@ -262,54 +269,86 @@ impl Board {
 
     /// A slow wire, both ways, until the board is switched off: `rate` as `tc` has it. False where that can't be had.
     pub fn slow_down(&self, rate: &str) -> bool {
-        let slowed = |network: &Path, device: &str| {
+        let slowed = |network: u32, device: &str| {
             let mut tc = within(network, "tc");
             tc.args(["qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"]);
             tc.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
         };
-        slowed(&self.network, &self.wire()) && slowed(&self.own_network(), "eth0")
+        slowed(self.controller, &self.wire()) && slowed(self.id(), "eth0")
     }
 
     /// Processes of the board with their command lines, without the first two: its namespaces' and sshd.
     pub fn processes(&self) -> Vec<(i32, String)> {
-        let parent = |pid: &str| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<i32>().ok()
-        };
-        let pids = || fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().into_string().ok()?.parse::<i32>().ok());
-        let all: Vec<(i32, i32)> = pids().filter_map(|pid| Some((pid, parent(&pid.to_string())?))).collect();
+        let line = |pid: i32| fs::read(format!("/proc/{pid}/cmdline")).map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+        // A zombie has no command line; who has ended meanwhile none either.
+        self.pids().into_iter().skip(1).filter_map(|pid| Some((pid, line(pid).ok().filter(|line| !line.is_empty())?))).collect()
+    }
+
+    /// sshd, and all that come from it.
+    fn pids(&self) -> Vec<i32> {
+        let parent = |pid: i32| stat(pid)?.get(1)?.parse::<i32>().ok();
+        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().into_string().ok()?.parse::<i32>().ok());
+        let all: Vec<(i32, i32)> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
         let children = |of: i32| all.iter().filter(move |(_, parent)| *parent == of).map(|(pid, _)| *pid);
-        let Some(board) = &self.process else { return Vec::new() };
-        let sshd = children(board.id() as i32).next();
-        let mut found: Vec<i32> = sshd.into_iter().flat_map(children).collect();
+        let mut found: Vec<i32> = self.process.iter().filter_map(|board| children(board.id() as i32).next()).collect();
         let mut next = 0;
         while next < found.len() {
             found.extend(children(found[next]).collect::<Vec<_>>());
             next += 1;
         }
-        let line = |pid: i32| fs::read(format!("/proc/{pid}/cmdline")).map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-        // A zombie has no command line; who has ended meanwhile none either.
-        found.into_iter().filter_map(|pid| Some((pid, line(pid).ok().filter(|line| !line.is_empty())?))).collect()
+        found
     }
 
     /// KILL, and wait until they are gone.
     #[track_caller]
     pub fn kill(&self, pids: &[i32]) {
         assert!(!pids.is_empty(), "nobody to kill: {:?}", self.processes());
-        for &pid in pids {
-            // SAFETY: plain integers.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
+        signal(pids, libc::SIGKILL);
         eventually("they are gone", || self.processes().iter().all(|(pid, _)| !pids.contains(pid)).then_some(()));
     }
 
-    fn own_network(&self) -> PathBuf {
-        format!("/proc/{}/ns/net", self.process.as_ref().expect("it is switched on").id()).into()
+    /// From now on nothing on the board goes on. Its kernel still takes what comes over the wire.
+    #[track_caller]
+    pub fn hang(&self) {
+        let is_still = |pid: &i32| stat(*pid).is_none_or(|stat| matches!(&*stat[0], "T" | "Z"));
+        eventually("all of it stands still", || {
+            signal(&self.pids(), libc::SIGSTOP);
+            self.pids().iter().all(is_still).then_some(())
+        });
+    }
+
+    pub fn go_on(&self) {
+        signal(&self.pids(), libc::SIGCONT);
+    }
+
+    /// Bytes that have come to the controller over the wire.
+    pub fn received(&self) -> u64 {
+        self.crossed()[0]
+    }
+
+    /// What has crossed the wire, as the controller's end counts it: bytes and packets received, bytes and packets sent.
+    pub fn crossed(&self) -> [u64; 4] {
+        let table = fs::read_to_string(format!("/proc/{}/net/dev", self.controller)).unwrap();
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{}:", self.wire()))).unwrap();
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        [numbers[0], numbers[1], numbers[8], numbers[9]]
+    }
+
+    /// Is the board sending again what nobody has answered?
+    pub fn sends_in_vain(&self) -> bool {
+        let table = fs::read_to_string(format!("/proc/{}/net/tcp", self.id())).unwrap();
+        let again = |line: &str| line.split_whitespace().nth(6).is_some_and(|again| again.bytes().any(|digit| digit != b'0'));
+        table.lines().skip(1).any(again)
+    }
+
+    /// Who is in its network.
+    fn id(&self) -> u32 {
+        self.process.as_ref().expect("it is switched on").id()
     }
 
     /// `ip ARGS` on the controller.
     fn ip(&self, args: &[&str]) -> Command {
-        let mut command = within(&self.network, "ip");
+        let mut command = within(self.controller, "ip");
         command.args(args);
         command
     }
@@ -323,16 +362,33 @@ impl Drop for Bench {
     }
 }
 
+/// Fields of a process's `stat` behind its name: state, parent, and so on.
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit(')').next()?.split_whitespace().map(str::to_owned).collect())
+}
+
+fn signal(pids: &[i32], signal: i32) {
+    for &pid in pids {
+        // SAFETY: plain integers.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
 /// A program in somebody's network.
-fn within(network: &Path, program: &str) -> Command {
+fn within(pid: u32, program: &str) -> Command {
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net={}", network.display())).arg(program);
+    command.args([&network_of(pid), program]);
     command
 }
 
-/// Is this the file of a network that isn't ours?
-fn is_another_network(file: &Path) -> Option<()> {
-    (fs::read_link(file).ok()? != fs::read_link("/proc/self/ns/net").ok()?).then_some(())
+fn network_of(pid: u32) -> String {
+    format!("--net=/proc/{pid}/ns/net")
+}
+
+/// Is its network one of its own?
+fn has_a_network(pid: u32) -> Option<()> {
+    (fs::read_link(format!("/proc/{pid}/ns/net")).ok()? != fs::read_link("/proc/self/ns/net").ok()?).then_some(())
 }
 
 fn generate_key(file: &Path) {
