@@ -276,12 +276,18 @@ impl Session {
 
     /// Fetch a sealed result whole and compare it with what was announced.
     pub fn collect(&mut self, run_id: &str, bytes: u64, sha256: &str) -> Result<Vec<u8>, DeviceError> {
+        let mut result = Vec::new();
+        while self.collect_more(run_id, bytes, sha256, &mut result)? {}
+        Ok(result)
+    }
+
+    /// Fetch the next piece of a sealed result; true as long as it isn't whole. What was fetched over another link counts.
+    pub fn collect_more(&mut self, run_id: &str, bytes: u64, sha256: &str, result: &mut Vec<u8>) -> Result<bool, DeviceError> {
         let damaged = |device: &str, reason: String| DeviceError::Damaged { device: device.to_owned(), reason };
         if bytes > MOST_RESULT_BYTES {
             return Err(damaged(&self.device, format!("run {run_id}: a result of {bytes} bytes, the most is {MOST_RESULT_BYTES}")));
         }
-        let mut result: Vec<u8> = Vec::new();
-        while (result.len() as u64) < bytes {
+        if (result.len() as u64) < bytes {
             let offset = result.len() as u64;
             let announced = match self.call(Request::Collect { run_id: run_id.into(), offset }, ANSWER_TIMEOUT)? {
                 Reply::Chunk { bytes, .. } => bytes,
@@ -293,14 +299,17 @@ impl Session {
                 Err(_) => return Err(self.lost("a chunk did not come")),
             }
         }
-        let got = sha256_hex(&result);
+        if (result.len() as u64) < bytes {
+            return Ok(true);
+        }
+        let got = sha256_hex(result);
         if result.len() as u64 != bytes || got != sha256 {
             return Err(damaged(
                 &self.device,
                 format!("run {run_id}: {} bytes with sha256 {got}, announced were {bytes} with {sha256}", result.len()),
             ));
         }
-        Ok(result)
+        Ok(false)
     }
 
     /// Let the keeper drop a result that is stored here.

@@ -315,7 +315,8 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         self.line.night.crew.work(&device)?;
         let is_known = self.line.night.state().scan.entries.iter().any(|e| e.run_id == run_id);
         if !is_known {
-            let result = self.asking(|session| session.collect(run_id, bytes, sha256))?;
+            let mut result = Vec::new();
+            while self.asking(|session| session.collect_more(run_id, bytes, sha256, &mut result))? {}
             let result = match assemble::result(&result, run_id) {
                 Ok(result) => result,
                 Err(newer @ Unread::Newer { .. }) => {

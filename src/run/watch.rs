@@ -138,7 +138,7 @@ impl DeviceNight<'_, '_> {
     }
 
     /// Ask the keeper something that may be asked twice, as everything may: a link that is lost costs a reconnect and nothing else.
-    pub(super) fn asking<T>(&mut self, ask: impl Fn(&mut Session) -> Result<T, DeviceError>) -> Result<T, Stop> {
+    pub(super) fn asking<T>(&mut self, mut ask: impl FnMut(&mut Session) -> Result<T, DeviceError>) -> Result<T, Stop> {
         for _ in 1..MOST_ASKED {
             match ask(&mut self.session) {
                 Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason)?,

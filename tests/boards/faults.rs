@@ -171,6 +171,36 @@ fn a_link_that_is_cut_while_a_board_is_prepared_costs_nothing_whether_the_connec
 }
 
 #[test]
+fn a_result_whose_way_is_cut_is_fetched_once_whether_the_connection_outlives_it_or_not() {
+    const BULK: u64 = 1_000_000;
+    for is_lost in [false, true] {
+        let Some(rig) = Rig::new(&Setup::default()) else { return };
+        let bulk = format!("[ $1 = 2 ] || head -c {BULK} /dev/zero | tr '\\0' x >&2");
+        rig.bench.lab.write("board/home/workload.sh", format!("{}{bulk}\n", rig.bench.lab.read("board/home/workload.sh")));
+        let controller = rig.begin(is_lost.then_some("1"));
+        eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+        assert!(rig.bench.slow_down("2mbit"), "this kernel has tbf");
+        let before = rig.bench.received();
+        rig.open(1);
+        eventually("most of it has come", || (rig.bench.received() - before > BULK * 2 / 3).then_some(()));
+        rig.bench.cut();
+        assert_eq!(rig.bench.lab.records("c").len(), 0, "cut too late");
+        if is_lost {
+            eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(()));
+        } else {
+            eventually("the board sends in vain", || rig.bench.sends_in_vain().then_some(()));
+        }
+        rig.bench.mend();
+        end(controller, 0);
+        assert_eq!(rig.events("link_lost") > 0, is_lost);
+        // What had come counts.
+        let received = rig.bench.received() - before;
+        assert!((BULK..BULK * 3 / 2).contains(&received), "{received}");
+        rig.settled([1, 1], 0);
+    }
+}
+
+#[test]
 fn a_slow_wire_is_no_fault() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     if !rig.bench.slow_down("10mbit") {
