@@ -104,6 +104,28 @@ fn two_boards_with_one_home_keep_apart_what_is_a_machines() {
 }
 
 #[test]
+fn two_boards_with_one_home_may_be_given_their_agent_at_once() {
+    let Some(rig) = Rig::of(&["a", "b"].map(|name| Setup { name, home: Some("shared"), ..Setup::default() })) else { return };
+    if !rig.bench.boards.iter().all(|board| board.slow_down("8mbit")) {
+        return eprintln!("skipped: a slow wire (no tbf in this kernel)");
+    }
+    rig.open(1);
+    let controller = rig.begin(None);
+    let installed = || {
+        let entries = fs::read_dir(rig.bench.lab.path("shared/.cache/isotherm")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    eventually("two copies are on their way", || (installed().iter().filter(|name| name.contains(".new.")).count() == 2).then_some(()));
+    end(controller, 0);
+    rig.settled([2, 2], 0);
+    // Nobody had to go elsewhere.
+    assert!(matches!(&installed()[..], [agent] if agent.starts_with("isotherm-agent-")), "{:?}", installed());
+    for name in ["a", "b"] {
+        assert!(!rig.bench.lab.path(&format!("{name}/tmp/isotherm-0")).exists());
+    }
+}
+
+#[test]
 fn a_board_that_another_directorys_campaign_holds_is_refused_with_its_holder_and_let_in_to_when_that_is_over() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let theirs = rig.start();
