@@ -336,6 +336,8 @@ fn drain(pipe: &File, mut capture: Option<&mut Capture>) {
 /// Only the keeper's run thread has children, and this is on it.
 fn conclude(init: &mut Child, ended: &mut Ended, run_id: Option<&str>) {
     let give_up_at = sys::boottime_ns() + UNKILLABLE_NS;
+    // Readable once it has ended; before Linux 5.2 it is looked for again and again.
+    let handle = sys::PidFd::open(init.id() as i32).ok();
     let mut gone = false;
     loop {
         // By its handle first, so that its status isn't taken for that of an orphan.
@@ -361,7 +363,8 @@ fn conclude(init: &mut Child, ended: &mut Ended, run_id: Option<&str>) {
         if gone {
             processes::kill_below_us();
         }
-        sys::poll_readable(&[], Some(LOOK_AGAIN_NS));
+        let end = handle.as_ref().filter(|_| !gone).map_or(-1, AsRawFd::as_raw_fd);
+        sys::poll_readable(&[end], Some(LOOK_AGAIN_NS));
     }
 }
 

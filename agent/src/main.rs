@@ -13,6 +13,7 @@ mod init;
 mod inspect;
 mod keep;
 mod load;
+mod looking;
 #[cfg(test)]
 mod matrix;
 mod models;

@@ -208,6 +208,12 @@ impl PidFd {
     }
 }
 
+impl AsRawFd for PidFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// Fork as a child of our own parent: what goes on in `child` is a copy of this thread alone, may do only what is async-signal-safe, and
 /// ends with it. With the pid a handle on it, which kernels before 5.2 don't give.
 pub fn start_sibling(child: impl FnOnce()) -> io::Result<(i32, Option<PidFd>)> {

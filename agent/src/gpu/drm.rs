@@ -3,14 +3,14 @@
 //! Takes the run's first process, gives engine time and memory by device; must not know what is measured. Looked at once a second, at a
 //! cost of some microseconds per open descriptor, and not at all where there is no such device.
 
+use crate::looking::Looking;
 use crate::{processes, sys};
 use isotherm_wire::result::DrmUse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 /// Devices of the kernel's display drivers.
 const DEVICES: &str = "dev/dri";
@@ -18,36 +18,21 @@ const DEVICES: &str = "dev/dri";
 const FIRST_NS: u64 = 100_000_000;
 const EVERY_NS: u64 = 1_000_000_000;
 
-/// Looks at the processes below `init` until it is stopped.
-pub struct Watcher {
-    thread: thread::JoinHandle<Vec<DrmUse>>,
-    stop: File,
-}
-
-impl Watcher {
-    /// `None` where there is nothing to look for.
-    pub fn start(init: i32) -> Option<io::Result<Watcher>> {
-        let root = PathBuf::from("/");
-        let is_there = root.join(DEVICES).exists();
-        is_there.then(|| {
-            let (stopped, stop) = sys::pipe()?;
-            let thread = thread::Builder::new().name("drm".into()).spawn(move || {
-                let mut seen = Seen::default();
-                let mut wait = FIRST_NS;
-                while !sys::poll_readable(&[stopped.as_raw_fd()], Some(wait))[0] {
-                    seen.look(&root, &processes::descendants(init), sys::monotonic_ns());
-                    wait = EVERY_NS;
-                }
-                seen.told()
-            })?;
-            Ok(Watcher { thread, stop })
+/// Look at the processes below `init`; `None` where there is nothing to look for.
+pub fn watch(init: i32) -> Option<io::Result<Looking<Vec<DrmUse>>>> {
+    let root = PathBuf::from("/");
+    let is_there = root.join(DEVICES).exists();
+    is_there.then(|| {
+        Looking::start("drm", move |stopped| {
+            let mut seen = Seen::default();
+            let mut wait = FIRST_NS;
+            while !stopped.within(wait) {
+                seen.look(&root, &processes::descendants(init), sys::monotonic_ns());
+                wait = EVERY_NS;
+            }
+            seen.told()
         })
-    }
-
-    pub fn stop(mut self) -> Vec<DrmUse> {
-        let _ = self.stop.write_all(&[0]);
-        self.thread.join().unwrap_or_default()
-    }
+    })
 }
 
 /// Driver and device.

@@ -55,7 +55,7 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
         online_cpus: text(root, "sys/devices/system/cpu/online").as_deref().and_then(sys::cpu_count),
         physical_cores: physical_cores(root),
         numa_nodes: text(root, "sys/devices/system/node/online").as_deref().and_then(sys::cpu_count),
-        smt_active: text(root, "sys/devices/system/cpu/smt/active").map(|t| t == "1"),
+        smt_active: smt_active(root),
         ram_bytes: kib(&meminfo, "MemTotal"),
         swap_bytes: kib(&meminfo, "SwapTotal"),
         os: text(root, "etc/os-release").as_deref().and_then(|t| shell_value(t, "PRETTY_NAME")),
@@ -65,7 +65,7 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
         libc: LIBC.get_or_init(|| libc_version(root)).clone(),
         microcode: cpuinfo_field(&cpuinfo, &["microcode"]),
         mitigations: mitigations(root),
-        transparent_hugepages: text(root, "sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(bracketed),
+        transparent_hugepages: transparent_hugepages(root),
         governor: governor(root),
         uid: sys::uid(),
         // Files don't tell; who asks drivers does.
@@ -75,12 +75,37 @@ pub fn inspect(root: &Path, containment: &ContainmentCapability) -> Machine {
     }
 }
 
-/// Which boot of the machine this is; `None` where the kernel doesn't say.
+/// The same machine later in the same boot: what can have changed since is read again.
+pub fn again(root: &Path, known: &Machine) -> Machine {
+    let online_cpus = text(root, "sys/devices/system/cpu/online").as_deref().and_then(sys::cpu_count);
+    let meminfo = text(root, "proc/meminfo").unwrap_or_default();
+    Machine {
+        physical_cores: if online_cpus == known.online_cpus { known.physical_cores } else { physical_cores(root) },
+        online_cpus,
+        smt_active: smt_active(root),
+        ram_bytes: kib(&meminfo, "MemTotal"),
+        swap_bytes: kib(&meminfo, "SwapTotal"),
+        transparent_hugepages: transparent_hugepages(root),
+        governor: governor(root),
+        limits: cgroup::limits(root),
+        ..known.clone()
+    }
+}
+
+fn smt_active(root: &Path) -> Option<bool> {
+    text(root, "sys/devices/system/cpu/smt/active").map(|t| t == "1")
+}
+
+fn transparent_hugepages(root: &Path) -> Option<String> {
+    text(root, "sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(bracketed)
+}
+
 /// cpufreq governor of CPU 0.
 pub fn governor(root: &Path) -> Option<String> {
     text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 }
 
+/// Which boot of the machine this is; `None` where the kernel doesn't say.
 pub fn boot_id(root: &Path) -> Option<String> {
     text(root, "proc/sys/kernel/random/boot_id")
 }
@@ -144,8 +169,9 @@ fn physical_cores(root: &Path) -> Option<u32> {
 }
 
 fn mitigations(root: &Path) -> BTreeMap<String, String> {
-    let entries = fs::read_dir(root.join("sys/devices/system/cpu/vulnerabilities")).into_iter().flatten().flatten();
-    entries.filter_map(|e| Some((e.file_name().into_string().ok()?, text(&e.path(), "")?))).collect()
+    let dir = root.join("sys/devices/system/cpu/vulnerabilities");
+    let names = fs::read_dir(&dir).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| text(&dir, &name).map(|state| (name, state))).collect()
 }
 
 /// Value of `NAME kB` in `/proc/meminfo`, bytes.
@@ -188,6 +214,7 @@ fn libc_version(root: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
@@ -203,6 +230,35 @@ mod tests {
         assert_eq!(kib("MemTotal:  10 kB\n", "Mem"), None);
         assert_eq!(bracketed("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(shell_value("NAME=x\nPRETTY_NAME=\"Debian 12\"\n", "PRETTY_NAME").as_deref(), Some("Debian 12"));
+    }
+
+    #[test]
+    fn a_machine_that_is_looked_at_again_is_what_it_is_now() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let cpu = "sys/devices/system/cpu";
+        put("proc/cpuinfo", "model name\t: A CPU\n");
+        put("proc/meminfo", "MemTotal:  10 kB\nSwapTotal: 4 kB\n");
+        put(&format!("{cpu}/online"), "0-1\n");
+        put(&format!("{cpu}/vulnerabilities/meltdown"), "Not affected\n");
+        for core in 0..2 {
+            put(&format!("{cpu}/cpu{core}/topology/physical_package_id"), "0\n");
+            put(&format!("{cpu}/cpu{core}/topology/core_id"), &format!("{core}\n"));
+        }
+        let known = inspect(root.path(), &ContainmentCapability::default());
+        assert_eq!((known.physical_cores, known.mitigations["meltdown"].as_str()), (Some(2), "Not affected"));
+        assert_eq!(again(root.path(), &known), known);
+        put(&format!("{cpu}/online"), "0\n");
+        put(&format!("{cpu}/smt/active"), "1\n");
+        put(&format!("{cpu}/cpu0/cpufreq/scaling_governor"), "powersave\n");
+        put("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+        put("proc/meminfo", "MemTotal:  10 kB\nSwapTotal: 0 kB\n");
+        fs::remove_dir_all(root.path().join(cpu).join("cpu1")).unwrap();
+        assert_eq!(again(root.path(), &known), inspect(root.path(), &ContainmentCapability::default()));
     }
 
     #[test]

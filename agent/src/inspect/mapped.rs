@@ -3,14 +3,12 @@
 //! Looked at every few milliseconds after the start and then ever more rarely: a look costs a fraction of a millisecond per process.
 //! What is mapped for less than that can be missed.
 
+use crate::looking::Looking;
 use crate::processes::descendants;
-use crate::sys;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 /// Directories whose content belongs to the operating system, whose version the record has.
 const SYSTEM: [&str; 12] = [
@@ -32,43 +30,29 @@ const LOOK_NS: u64 = 5_000_000;
 const DENSE_LOOKS: u32 = 40;
 const LONGEST_WAIT_NS: u64 = 30_000_000_000;
 
-/// Looks at the processes below `init` until it is stopped.
-pub struct Watcher {
-    thread: thread::JoinHandle<BTreeSet<PathBuf>>,
-    stop: File,
-}
-
-impl Watcher {
-    pub fn start(init: i32) -> io::Result<Watcher> {
-        let (stopped, stop) = sys::pipe()?;
-        let thread = thread::Builder::new().name("mapped".into()).spawn(move || {
-            let mut found = BTreeSet::new();
-            let mut wait = LOOK_NS;
-            let mut looks = 0;
-            while !sys::poll_readable(&[stopped.as_raw_fd()], Some(wait))[0] {
-                for pid in descendants(init) {
-                    if let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) {
-                        found.extend(libraries(&maps));
-                    }
-                }
-                looks += 1;
-                if looks > DENSE_LOOKS {
-                    wait = (wait * 2).min(LONGEST_WAIT_NS);
+/// Look at the processes below `init`.
+pub fn watch(init: i32) -> io::Result<Looking<BTreeSet<PathBuf>>> {
+    Looking::start("mapped", move |stopped| {
+        let mut found = BTreeSet::new();
+        let mut wait = LOOK_NS;
+        let mut looks = 0;
+        while !stopped.within(wait) {
+            for pid in descendants(init) {
+                if let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) {
+                    found.extend(libraries(&maps));
                 }
             }
-            // The agent is below `init` for an instant, and its own file is no part of a workload.
-            if let Ok(own) = fs::read_link("/proc/self/exe") {
-                found.remove(&own);
+            looks += 1;
+            if looks > DENSE_LOOKS {
+                wait = (wait * 2).min(LONGEST_WAIT_NS);
             }
-            found
-        })?;
-        Ok(Watcher { thread, stop })
-    }
-
-    pub fn stop(mut self) -> BTreeSet<PathBuf> {
-        let _ = self.stop.write_all(&[0]);
-        self.thread.join().unwrap_or_default()
-    }
+        }
+        // The agent is below `init` for an instant, and its own file is no part of a workload.
+        if let Ok(own) = fs::read_link("/proc/self/exe") {
+            found.remove(&own);
+        }
+        found
+    })
 }
 
 /// Executable mappings of files outside the system.

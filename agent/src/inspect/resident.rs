@@ -3,48 +3,32 @@
 //! Takes the run's `init` and gives the largest sum; must not know what is measured. What is held for less than that can be missed; the
 //! kernel's own peak of a single process can't.
 
+use crate::looking::Looking;
 use crate::{processes, sys};
 use isotherm_wire::inspect::ContainmentLevel;
 use isotherm_wire::result::{PeakRss, PeakRssBy, Usage};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::thread;
+use std::fs;
+use std::io;
 
 /// Before the first look and between all others, ns.
 const EVERY_NS: u64 = 500_000_000;
 /// A look at many processes is followed by a pause this many times as long.
 const PAUSE_PER_LOOK: u64 = 200;
 
-/// Looks at the processes below `init` until it is stopped.
-pub struct Watcher {
-    thread: thread::JoinHandle<Option<u64>>,
-    stop: File,
-}
-
-impl Watcher {
-    pub fn start(init: i32, level: ContainmentLevel) -> io::Result<Watcher> {
-        // The first process of a namespace is ours, and passes its signals on.
-        let ours = usize::from(level == ContainmentLevel::PidNamespace);
-        let (stopped, stop) = sys::pipe()?;
-        let thread = thread::Builder::new().name("resident".into()).spawn(move || {
-            let mut peak = None;
-            let mut wait = EVERY_NS;
-            while !sys::poll_readable(&[stopped.as_raw_fd()], Some(wait))[0] {
-                let before_ns = sys::monotonic_ns();
-                peak = peak.max(sum(processes::descendants(init).into_iter().skip(ours)));
-                wait = EVERY_NS.max((sys::monotonic_ns() - before_ns).saturating_mul(PAUSE_PER_LOOK));
-            }
-            peak
-        })?;
-        Ok(Watcher { thread, stop })
-    }
-
-    /// The largest sum, bytes; `None` if no look met a process.
-    pub fn stop(mut self) -> Option<u64> {
-        let _ = self.stop.write_all(&[0]);
-        self.thread.join().unwrap_or_default()
-    }
+/// Look at the processes below `init`. Gives the largest sum, bytes; `None` if no look met a process.
+pub fn watch(init: i32, level: ContainmentLevel) -> io::Result<Looking<Option<u64>>> {
+    // The first process of a namespace is ours, and passes its signals on.
+    let ours = usize::from(level == ContainmentLevel::PidNamespace);
+    Looking::start("resident", move |stopped| {
+        let mut peak = None;
+        let mut wait = EVERY_NS;
+        while !stopped.within(wait) {
+            let before_ns = sys::monotonic_ns();
+            peak = peak.max(sum(processes::descendants(init).into_iter().skip(ours)));
+            wait = EVERY_NS.max((sys::monotonic_ns() - before_ns).saturating_mul(PAUSE_PER_LOOK));
+        }
+        peak
+    })
 }
 
 /// The larger of what was looked at and what the kernel says of a single process: each is a lower bound.

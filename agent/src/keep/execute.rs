@@ -4,7 +4,8 @@ use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Keep, Launch, Mark};
 use crate::inspect::files::Stat;
-use crate::load::{Census, Lookout};
+use crate::load::{Census, lookout};
+use crate::looking::Looking;
 use crate::sampler::{self, Idle, Sampler, Sources};
 use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, gpu, heat, inspect, prepare, settle, sys};
@@ -113,14 +114,15 @@ impl<'a> Run<'a> {
         sampler::lock(self.keeper.sensors()).try_again();
         self.check_instruments()?;
         self.check_sensor()?;
-        let lookout = Lookout::start();
+        let waits = self.spec.settle.is_some() || self.spec.settle_ms > 0 || !self.spec.prepare.is_empty();
+        let lookout = waits.then(lookout::watch);
         self.prepare()?;
         // What the run is measured under, not what it found.
         self.result.machine.governor = inspect::machine::governor(Path::new("/"));
         self.check_memory()?;
         fs::create_dir_all(&self.scratch).map_err(|e| agent_error(&format!("making {}", self.scratch.display()), &e))?;
         self.settle()?;
-        self.result.pre_run = lookout.ok().and_then(Lookout::stop);
+        self.result.pre_run = lookout.and_then(Result::ok).and_then(Looking::stop).flatten();
         self.result.changed_inputs = changed(&self.spec.watched);
         if !self.result.changed_inputs.is_empty() {
             return Err(Outcome::InputChanged);
@@ -379,7 +381,7 @@ impl<'a> Run<'a> {
         };
         let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
-        let (mut watcher, mut drm, mut resident) = (None, None, None);
+        let (mut mapped, mut drm, mut resident) = (None, None, None);
         let level = self.result.containment.level;
         let mut heat = self.spec.limits.and_then(|limits| heat::Watch::open(self.keeper.sensors(), limits));
         let ended = contain::run(&launch, level, deadline, self.cancelled.as_raw_fd(), keep, heat.as_mut(), &mut |mark| {
@@ -387,19 +389,19 @@ impl<'a> Run<'a> {
             sampler.inspect(|sampler| sampler.mark());
             if let (Mark::Spawned(init), Task::Process(_)) = (mark, &self.spec.task) {
                 // The builtin ones map nothing but the agent.
-                watcher = inspect::mapped::Watcher::start(init).ok();
-                drm = gpu::drm::Watcher::start(init).and_then(Result::ok);
+                mapped = inspect::mapped::watch(init).ok();
+                drm = gpu::drm::watch(init).and_then(Result::ok);
                 // And are one process, whose peak the kernel knows.
-                resident = inspect::resident::Watcher::start(init, level).ok();
+                resident = inspect::resident::watch(init, level).ok();
             }
         });
         if let Some(sensor) = heat.as_ref().and_then(heat::Watch::lost) {
             self.result.unwatched = Some(format!("{sensor} gave no value for {} s", SILENT_NS / 1_000_000_000));
         }
-        let mapped = watcher.map(inspect::mapped::Watcher::stop).unwrap_or_default();
+        let mapped = mapped.and_then(Looking::stop).unwrap_or_default();
         // Of warm-up invocations, too; the measured one is the last.
-        self.result.drm = drm.map(gpu::drm::Watcher::stop).unwrap_or_default();
-        let resident = resident.and_then(inspect::resident::Watcher::stop);
+        self.result.drm = drm.and_then(Looking::stop).unwrap_or_default();
+        let resident = resident.and_then(Looking::stop).flatten();
         if cgroup.is_some() {
             contain::end_cgroup(&self.start.run_id);
         }

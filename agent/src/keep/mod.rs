@@ -68,6 +68,8 @@ struct Keeper {
     spool: Spool,
     facts: AgentFacts,
     containment: ContainmentCapability,
+    /// The machine as it was when somebody first asked.
+    make: OnceLock<Machine>,
     holder: Holder,
     hashes: Mutex<HashCache>,
     models: Cache,
@@ -163,7 +165,8 @@ impl Keeper {
 
     /// What the machine is, now.
     fn machine(&self) -> Machine {
-        Machine { gpus: self.gpus().gpus(), ..inspect::machine::inspect(Path::new("/"), &self.containment) }
+        let make = self.make.get_or_init(|| inspect::machine::inspect(Path::new("/"), &self.containment));
+        Machine { gpus: self.gpus().gpus(), ..inspect::machine::again(Path::new("/"), make) }
     }
 
     fn enter(&self, run_id: &str, phase: Phase) {
@@ -248,6 +251,7 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     let keeper = Keeper {
         hashes: Mutex::new(HashCache::open(dirs.hash_cache())),
         models: Cache::below(&dirs.root),
+        make: OnceLock::new(),
         sensors: OnceLock::new(),
         settling: OnceLock::new(),
         preparation: Mutex::new(preparation),

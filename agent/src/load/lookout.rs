@@ -1,51 +1,37 @@
 //! What the machine was busy with right before a window: looks at it in the background for as long as there is something to wait for.
 
 use super::Census;
+use crate::looking::Looking;
 use crate::sys;
 use isotherm_wire::load::PreRun;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File};
-use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::fs;
+use std::io;
 use std::path::Path;
-use std::thread;
 
 /// The shortest span that is told of, ns: CPU time is counted in steps of 10 ms on every CPU.
 const SPAN_NS: u64 = 5_000_000_000;
 /// Between two looks, ns. What is told of is longer than [`SPAN_NS`] by this at the most.
 const LOOK_EVERY_NS: u64 = SPAN_NS / 2;
 
-/// Looks until it is stopped.
-pub struct Lookout {
-    thread: thread::JoinHandle<Option<PreRun>>,
-    stop: File,
-}
-
-impl Lookout {
-    /// Start looking.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn start() -> std::io::Result<Lookout> {
-        let (stopped, stop) = sys::pipe()?;
-        let thread = thread::Builder::new().name("lookout".into()).spawn(move || {
-            let mut looks = Looks::default();
-            loop {
-                looks.add(Look::take(Path::new("/")));
-                if sys::poll_readable(&[stopped.as_raw_fd()], Some(LOOK_EVERY_NS))[0] {
+/// Look at the machine. Gives who used it in the last 5 s and a little more; `None` where it was looked at for less.
+///
+/// # Errors
+/// What the system says.
+pub fn watch() -> io::Result<Looking<Option<PreRun>>> {
+    Looking::start("lookout", |stopped| {
+        let mut looks = Looks::default();
+        loop {
+            looks.add(Look::take(Path::new("/")));
+            if stopped.within(LOOK_EVERY_NS) {
+                // Too little to be told of costs no other look.
+                if looks.are_long_enough(sys::monotonic_ns()) {
                     looks.add(Look::take(Path::new("/")));
-                    return looks.told();
                 }
+                return looks.told();
             }
-        })?;
-        Ok(Lookout { thread, stop })
-    }
-
-    /// Stop: who used the machine in the last 5 s and a little more; `None` where it was looked at for less.
-    pub fn stop(mut self) -> Option<PreRun> {
-        let _ = self.stop.write_all(&[0]);
-        self.thread.join().ok().flatten()
-    }
+        }
+    })
 }
 
 /// The machine at one moment.
@@ -82,6 +68,11 @@ impl Looks {
             self.0.pop_front();
         }
         self.0.push_back(look);
+    }
+
+    /// Is there a span to tell of if it ends now?
+    fn are_long_enough(&self, now_ns: u64) -> bool {
+        self.0.front().is_some_and(|first| now_ns.saturating_sub(first.census.monotonic_ns) >= SPAN_NS)
     }
 
     fn told(self) -> Option<PreRun> {
