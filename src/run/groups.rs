@@ -2,11 +2,10 @@
 //!
 //! A second file keeps the queue: who waits holds it, and everybody passes it before the first one, so that no campaign is overtaken twice.
 
-use crate::store::file;
-use rustix::fs::{FlockOperation, flock};
+use crate::store::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Groups that this campaign has, or is the next one for.
@@ -44,12 +43,12 @@ impl Groups {
         let dir = dir().ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME is an absolute path"))?;
         fs::create_dir_all(&dir)?;
         if held.next.is_none() {
-            match lock(&dir.join(format!("{name}.next")), us)? {
+            match take(&dir.join(format!("{name}.next")), us)? {
                 Ok(file) => held.next = Some(file),
                 Err(holder) => return Ok(Err(holder)),
             }
         }
-        match lock(&dir.join(name), us)? {
+        match take(&dir.join(name), us)? {
             Ok(file) => (held.group, held.next) = (Some(file), None),
             Err(holder) => return Ok(Err(holder)),
         }
@@ -62,21 +61,12 @@ impl Groups {
     }
 }
 
-fn lock(path: &Path, us: &str) -> io::Result<Result<File, String>> {
-    let mut file = file::open(path, File::options().read(true).write(true).create(true).truncate(false))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
-            file.take(4096).read_to_string(&mut holder)?;
-            return Ok(Err(holder.trim().to_owned()));
-        }
-        Err(e) => return Err(e.into()),
+fn take(path: &Path, us: &str) -> io::Result<Result<File, String>> {
+    let taken = lock::take(path)?;
+    if let Ok(file) = &taken {
+        lock::say(file, us)?;
     }
-    file.rewind()?;
-    file.set_len(0)?;
-    writeln!(file, "{us}")?;
-    Ok(Ok(file))
+    Ok(taken)
 }
 
 fn dir() -> Option<PathBuf> {

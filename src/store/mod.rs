@@ -8,6 +8,7 @@ pub mod index;
 pub mod issue;
 pub mod journal;
 pub mod load;
+pub mod lock;
 pub mod outcome;
 pub mod plan_file;
 mod provenance;

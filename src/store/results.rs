@@ -3,13 +3,11 @@
 use super::durable::{self, Existing};
 use super::record::{ExportNote, Record};
 use super::write::{self, Valid, Written};
-use super::{StoreError, file, formats, io_error};
+use super::{StoreError, formats, io_error, lock};
 use crate::clock;
 use crate::config::model::Campaign;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +59,7 @@ impl Results {
     pub fn open(parent: &Path, campaign: &Campaign, controller: &str) -> Result<Results, StoreError> {
         let dir = parent.join(&campaign.name);
         durable::create_dir(&dir)?;
-        let (lock, before) = lock(&dir, &format!("campaign `{}` is run by {controller}", campaign.name))?;
+        let (lock, before) = take(&dir, &format!("campaign `{}` is run by {controller}", campaign.name))?;
         let id_path = dir.join(ID_FILE);
         let file = relative_to(&campaign.file, &dir);
         let id = match read_id(&dir) {
@@ -100,7 +98,7 @@ impl Results {
             dir = parent.join(format!("{campaign}-{digits}"));
         }
         durable::create_dir(&dir)?;
-        let (lock, before) = lock(&dir, &format!("results of campaign `{campaign}` are collected by {doing}"))?;
+        let (lock, before) = take(&dir, &format!("results of campaign `{campaign}` are collected by {doing}"))?;
         let id = match read_id(&dir) {
             Ok(id) => id,
             Err(StoreError::NotResults { .. }) => {
@@ -121,7 +119,7 @@ impl Results {
         let id = read_id(dir)?;
         // A public copy names nobody, whoever tries it before it is given away.
         let doing = if id.exported.is_some() { "another isotherm uses it" } else { doing };
-        let (lock, before) = lock(dir, doing)?;
+        let (lock, before) = take(dir, doing)?;
         Ok(Results { dir: dir.to_owned(), id, before, lock })
     }
 
@@ -207,30 +205,16 @@ pub fn write_id(path: &Path, id: &ResultsId, existing: Existing) -> Result<(), S
     durable::write(path, &bytes, existing)
 }
 
-fn lock(dir: &Path, doing: &str) -> Result<(File, String), StoreError> {
+fn take(dir: &Path, doing: &str) -> Result<(File, String), StoreError> {
     let path = dir.join(LOCK_FILE);
-    let mut file = file::open(&path, File::options().read(true).write(true).create(true).truncate(false)).map_err(io_error("open", &path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let holder = file::content(&file).unwrap_or_default();
-            let holder = String::from_utf8_lossy(&holder);
-            let holder = holder.trim();
-            let holder = if holder.is_empty() { "by a controller that has just started" } else { holder };
-            return Err(StoreError::Locked { path: dir.to_owned(), holder: holder.to_owned() });
-        }
-        Err(e) => return Err(io_error("lock", &path)(e.into())),
-    }
+    let file = lock::take(&path).map_err(io_error("lock", &path))?.map_err(|holder| {
+        let holder = if holder.is_empty() { "by a controller that has just started".to_owned() } else { holder };
+        StoreError::Locked { path: dir.to_owned(), holder }
+    })?;
     formats::none_is_newer(dir)?;
-    let before = file::content(&file).map_err(io_error("read", &path))?;
-    let since = clock::utc_seconds();
-    let write = |file: &mut File| -> std::io::Result<()> {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{doing} since {since}")
-    };
-    write(&mut file).map_err(io_error("write", &path))?;
-    Ok((file, String::from_utf8_lossy(&before).into_owned()))
+    let before = lock::text(&file).map_err(io_error("read", &path))?;
+    lock::say(&file, &format!("{doing} since {}", clock::utc_seconds())).map_err(io_error("write", &path))?;
+    Ok((file, before))
 }
 
 /// `to` as seen from the directory `from`, if both can be resolved; else absolute.
