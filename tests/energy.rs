@@ -13,3 +13,5 @@ mod board;
 mod figures;
 #[path = "energy/pmic.rs"]
 mod pmic;
+#[path = "energy/tokens.rs"]
+mod tokens;

@@ -1,5 +1,6 @@
 //! Output of a workload, held in bounded memory: beginning and end are kept, the middle is counted and hashed.
 
+use crate::sys::monotonic_ns;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isotherm_wire::result::{Blob, Captured, Encoding};
 use isotherm_wire::task::Secrets;
@@ -8,6 +9,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes kept of each end of a stream.
 pub const KEPT_BYTES: usize = 1 << 20;
+
+/// Lines of a stream whose time is kept, where it is asked for: an order of magnitude more than a tool prints that tells how far it is.
+const MOST_STAMPED_LINES: usize = 4096;
 
 /// A line of a secret of several, or one without the white space around it, is hidden by itself from so many bytes on: that is the
 /// shortest secret that a campaign may have.
@@ -23,11 +27,21 @@ pub struct Capture {
     /// Over `head` and what fell out of `tail`; `None` until something did.
     dropped: Option<Sha256>,
     hidden: Hidden,
+    /// When the end of each line arrived; `None` = not asked for.
+    line_ns: Option<Vec<u64>>,
 }
 
 impl Capture {
     pub fn new(keep: usize) -> Capture {
-        Capture { keep, head: Vec::new(), tail: VecDeque::new(), bytes: 0, dropped: None, hidden: Hidden::default() }
+        Capture { keep, head: Vec::new(), tail: VecDeque::new(), bytes: 0, dropped: None, hidden: Hidden::default(), line_ns: None }
+    }
+
+    /// Notes when lines arrive, in memory that is there from now on: none is asked for while the workload runs.
+    pub fn with_stamps(mut self) -> Capture {
+        let mut room = vec![u64::MAX; MOST_STAMPED_LINES];
+        room.clear();
+        self.line_ns = Some(room);
+        self
     }
 
     /// Secrets are replaced by their tokens before anything is counted, kept or hashed.
@@ -46,6 +60,11 @@ impl Capture {
     }
 
     fn take(&mut self, mut chunk: &[u8]) {
+        if let Some(stamps) = &mut self.line_ns {
+            let at_ns = monotonic_ns();
+            let lines = chunk.iter().filter(|byte| **byte == b'\n').count().min(MOST_STAMPED_LINES - stamps.len());
+            stamps.extend(std::iter::repeat_n(at_ns, lines));
+        }
         self.bytes += chunk.len() as u64;
         if self.head.len() < self.keep {
             let n = chunk.len().min(self.keep - self.head.len());
@@ -65,6 +84,7 @@ impl Capture {
         let rest = self.hidden.rest();
         self.take(&rest);
         let redacted = self.hidden.replaced;
+        let line_ns = self.line_ns.unwrap_or_default();
         let tail = self.tail.make_contiguous();
         match self.dropped {
             Some(hasher) => Captured {
@@ -73,10 +93,11 @@ impl Capture {
                 head: blob(&self.head),
                 tail: Some(blob(tail)),
                 redacted,
+                line_ns,
             },
             None => {
                 self.head.extend_from_slice(tail);
-                Captured { bytes: self.bytes, sha256: sha256_hex(&self.head), head: blob(&self.head), tail: None, redacted }
+                Captured { bytes: self.bytes, sha256: sha256_hex(&self.head), head: blob(&self.head), tail: None, redacted, line_ns }
             }
         }
     }
@@ -185,6 +206,21 @@ mod tests {
             assert_eq!(captured.head.data.as_bytes(), &all[..64]);
             assert_eq!(captured.tail.map(|t| t.data.into_bytes()).as_deref(), Some(&all[100_000 - 64..]));
         }
+    }
+
+    #[test]
+    fn each_line_is_stamped_once_its_end_is_there_and_only_where_that_is_asked_for() {
+        let before = monotonic_ns();
+        let mut capture = Capture::new(8).with_stamps();
+        [&b"one"[..], b"\ntwo\nth", b"ree\n", b"without an end"].into_iter().for_each(|chunk| capture.push(chunk));
+        let captured = capture.finish();
+        let stamps = &captured.line_ns;
+        assert!(stamps.len() == 3 && stamps[0] == stamps[1] && stamps[1] <= stamps[2], "{stamps:?}");
+        assert!(before <= stamps[0] && stamps[2] <= monotonic_ns(), "{stamps:?}");
+        let mut many = Capture::new(8).with_stamps();
+        many.push(&[b'\n'; MOST_STAMPED_LINES + 1]);
+        many.push(b"\n");
+        assert_eq!((many.finish().line_ns.len(), Capture::new(8).finish().line_ns.len()), (MOST_STAMPED_LINES, 0));
     }
 
     #[test]

@@ -119,11 +119,14 @@ pub struct Keep<'a> {
     pub bytes: usize,
     /// Taken out of it.
     pub secrets: &'a Secrets,
+    /// Whether lines are stamped.
+    pub stamps: bool,
 }
 
 impl Keep<'_> {
     pub fn capture(self) -> Capture {
-        Capture::new(self.bytes).without(self.secrets)
+        let capture = Capture::new(self.bytes).without(self.secrets);
+        if self.stamps { capture.with_stamps() } else { capture }
     }
 }
 
@@ -397,7 +400,7 @@ pub fn trial() -> ContainmentCapability {
         cpus: None,
     };
     let deadline = Deadline { timeout_ns: 10_000_000_000, grace_ns: 1_000_000_000 };
-    let keep = Keep { bytes: 4096, secrets: &Secrets::default() };
+    let keep = Keep { bytes: 4096, secrets: &Secrets::default(), stamps: false };
     let level = match run(&launch, ContainmentLevel::PidNamespace, deadline, -1, keep, None, &mut |_| {}) {
         Ok(ended) if ended.drained_ns.is_some() && ended.wait_status == Some(0) => ContainmentLevel::PidNamespace,
         Ok(ended) => {

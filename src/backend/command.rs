@@ -14,7 +14,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 pub(super) fn task(work: &CommandWork, argv: Vec<String>, settings: &Settings) -> Task {
-    Task::Process(ProcessTask { argv, warmup: settings.warmup, collect: work.collected() })
+    Task::Process(ProcessTask { argv, warmup: settings.warmup, collect: work.collected(), stamp_lines: false })
 }
 
 pub(super) fn read(metrics: &IndexMap<String, MetricRule>, success: &Success, raw: &RawOutput, exit_code: i32) -> Reading {
@@ -130,7 +130,7 @@ fn text(from: &TextSource, raw: &RawOutput) -> Result<String, String> {
             None => return Err(format!("{name} was not collected")),
         },
     };
-    let Stream { bytes, kept, cut_at } = stream;
+    let Stream { bytes, kept, cut_at, line_ns: _ } = stream;
     let cut = || format!("{} has {bytes} bytes, of which only the ends were kept", told(from));
     if *from == TextSource::StdoutLastLine {
         let text = String::from_utf8_lossy(&kept[cut_at.unwrap_or(0)..]).into_owned();

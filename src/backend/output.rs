@@ -22,6 +22,8 @@ pub struct Stream {
     pub kept: Vec<u8>,
     /// Where in `kept` the end begins; `None` where nothing was dropped.
     pub cut_at: Option<usize>,
+    /// When the end of each line arrived, CLOCK_MONOTONIC of the device, ns: of none, all, or the first ones.
+    pub line_ns: Vec<u64>,
 }
 
 /// The raw output of a run.
@@ -107,12 +109,12 @@ impl Stream {
         let head = sidecar::decode(&captured.head).unwrap_or_default();
         let cut_at = captured.tail.as_ref().map(|_| head.len());
         let tail = captured.tail.as_ref().and_then(|tail| sidecar::decode(tail).ok()).unwrap_or_default();
-        Stream { bytes: captured.bytes, kept: [head, tail].concat(), cut_at }
+        Stream { bytes: captured.bytes, kept: [head, tail].concat(), cut_at, line_ns: captured.line_ns.clone() }
     }
 
     fn of_record(stream: &RawStream, dir: &Path) -> Result<Stream, String> {
         let cut_at = stream.kept_head_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        Ok(Stream { bytes: stream.bytes, kept: kept(stream, dir)?, cut_at })
+        Ok(Stream { bytes: stream.bytes, kept: kept(stream, dir)?, cut_at, line_ns: stream.line_ns.clone() })
     }
 }
 

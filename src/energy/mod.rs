@@ -149,12 +149,15 @@ pub fn metrics(figures: &[EnergyFigure], backend: &str, none: &str) -> IndexMap<
         Some(figure) => figure.mean_w.ok_or_else(|| reason(figure.omitted_reason.as_ref())),
     };
     let mut metrics = IndexMap::from([metric(MetricId::Power, power)]);
-    if MetricId::EnergyPerInferenceWindow.entry().backends.contains(&backend) {
-        let energy = match figure {
-            None => Err(none.to_owned()),
-            Some(figure) => figure.per_inference_j.ok_or_else(|| reason(figure.per_inference_omitted_reason.as_ref())),
-        };
-        metrics.extend([metric(MetricId::EnergyPerInferenceWindow, energy)]);
+    // What is counted in a window are inferences of the one and tokens of the other, in J and in mJ.
+    for (id, of_a_joule) in [(MetricId::EnergyPerInferenceWindow, 1.0), (MetricId::EnergyPerTokenWindow, 1000.0)] {
+        if id.entry().backends.contains(&backend) {
+            let energy = match figure {
+                None => Err(none.to_owned()),
+                Some(figure) => figure.per_inference_j.ok_or_else(|| reason(figure.per_inference_omitted_reason.as_ref())),
+            };
+            metrics.extend([metric(id, energy.map(|joules| joules * of_a_joule))]);
+        }
     }
     metrics
 }

@@ -290,11 +290,11 @@ isotherm_wire::table! {
             better: Better::Lower,
             definition: "energy.joined.v1",
             backends: &["llama-bench", "llama-server"],
-            given: Given::NotYet,
-            is: "Power of the power run ÷ tokens/s of the timing run of the same repetition",
+            given: Given::Yes,
+            is: "Power of the power run ÷ tokens/s of the timing run of the same repetition: of decode where tokens are generated, else of prefill",
             conditions: &[],
             independent_of: &[],
-            defects: "Two runs; withheld when the power run's own rate differs by more than 5 %",
+            defects: "Two runs; withheld where the means of their own times for a token differ by more than 5 %. Of what the instrument measures",
         }
         EnergyPerTokenWindow {
             name: "energy_per_token_mj",
@@ -302,20 +302,21 @@ isotherm_wire::table! {
             better: Better::Lower,
             definition: "energy.window.v1",
             backends: &["llama-bench", "llama-server"],
-            given: Given::NotYet,
-            is: "Energy of the window ÷ tokens made in it",
+            given: Given::Yes,
+            is: "Gross energy of the samples ÷ their tokens: of decode where tokens are generated, else of prefill. In runs in which instruments are read",
             conditions: &[],
             independent_of: &[],
-            defects: "Only with an instrument and a qualifying window",
+            defects: "Of what the instrument measures; where a sample lies is known by when the tool's lines arrived. Withheld where the window or its edges are too uncertain",
         }
         Power {
             name: "power_w",
             unit: Unit::Watts,
             better: Better::Lower,
             definition: "power.mean.v1",
-            backends: &["builtin", "command"],
+            backends: &["builtin", "command", "llama-bench"],
             given: Given::Yes,
-            is: "Gross energy of the window ÷ its length: of `builtin` the timed inferences, of `command` the invocation from spawn to exit. In runs in which \
+            is: "Gross energy of the window ÷ its length: of `builtin` the timed inferences, of `llama-bench` the samples of decode, or of prefill where that is all, \
+                 of `command` the invocation from spawn to exit. In runs in which \
                  instruments are read; not added if the campaign has a metric of that name",
             conditions: &[],
             independent_of: &[],

@@ -10,6 +10,7 @@ use super::{
     input::ReportOptions,
 };
 use crate::{
+    config::model::Better,
     registry::{Code, MetricId},
     stats::Summary,
     store::record::{Kind, Metric},
@@ -19,15 +20,34 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Rates of power and timing runs that differ by more are of two workloads: what is read beside the one slows it.
 const MOST_APART: f64 = 0.05;
 
-/// What a power run's watts are divided by.
-const TIME: MetricId = MetricId::Latency;
 const POWER: MetricId = MetricId::Power;
-const JOINED: MetricId = MetricId::EnergyPerInferenceJoined;
+
+/// What follows from a power run and a timing run of some backends.
+struct Joint {
+    joined: MetricId,
+    /// What the watts are divided by, or multiplied with: the first of these that a run has.
+    paces: &'static [MetricId],
+    /// What is counted, for a message.
+    one: &'static str,
+    /// Of the metric's unit in a mJ.
+    of_a_mj: f64,
+}
+
+static JOINTS: [Joint; 2] = [
+    Joint { joined: MetricId::EnergyPerInferenceJoined, paces: &[MetricId::Latency], one: "an inference", of_a_mj: 1e-3 },
+    Joint { joined: MetricId::EnergyPerTokenJoined, paces: &[MetricId::DecodeTps, MetricId::PrefillTps], one: "a token", of_a_mj: 1.0 },
+];
+
+impl Joint {
+    fn of(backend: &str) -> Option<&'static Joint> {
+        JOINTS.iter().find(|joint| joint.joined.entry().backends.contains(&backend))
+    }
+}
 
 /// What joining gave.
 pub(super) struct Joined<'a> {
-    /// By the path of the power run's record.
-    metrics: BTreeMap<&'a str, Metric>,
+    /// By the path of the power run's record, with their names.
+    metrics: BTreeMap<&'a str, (&'static str, Metric)>,
     /// Power points that stand beside timing runs, by index.
     paired: BTreeSet<usize>,
     /// Why a power point is joined with nothing, where that is one for all of its runs.
@@ -39,14 +59,14 @@ pub(super) struct Joined<'a> {
 /// Both runs of a repetition.
 struct Pair {
     watts: f64,
-    /// Of one inference, in either run.
+    /// Of one inference or token, in either run.
     power_ms: f64,
     timing_ms: f64,
 }
 
 /// Is it a definition that this room gives?
 pub(super) fn is_joined(definition: &str) -> bool {
-    definition == JOINED.entry().definition
+    JOINTS.iter().any(|joint| definition == joint.joined.entry().definition)
 }
 
 impl<'a> Joined<'a> {
@@ -58,16 +78,16 @@ impl<'a> Joined<'a> {
         for (at, point) in gathered.points.iter().enumerate().filter(|(_, point)| point.kind == Kind::Power) {
             let Some(timing) = of_timing.get(&place(point)) else { continue };
             joined.paired.insert(at);
-            if JOINED.entry().backends.contains(&point.ids.backend.as_str()) {
-                joined.point(at, point, &gathered.points[*timing], options);
+            if let Some(joint) = Joint::of(&point.ids.backend) {
+                joined.point(at, joint, point, &gathered.points[*timing], options);
             }
         }
         joined
     }
 
-    fn point(&mut self, at: usize, power: &Point<'a>, timing: &Point<'_>, options: ReportOptions) {
-        let pairs: Vec<(&Run<'a>, Result<Pair, String>)> = power.own_runs().map(|run| (run, pair(run, timing, options))).collect();
-        let apart = apart(pairs.iter().filter_map(|(_, pair)| pair.as_ref().ok()));
+    fn point(&mut self, at: usize, joint: &'static Joint, power: &Point<'a>, timing: &Point<'_>, options: ReportOptions) {
+        let pairs: Vec<(&Run<'a>, Result<Pair, String>)> = power.own_runs().map(|run| (run, pair(joint, run, timing, options))).collect();
+        let apart = apart(joint, pairs.iter().filter_map(|(_, pair)| pair.as_ref().ok()));
         if apart.is_some() {
             self.withheld.insert(at, Code::RatesDiffer);
         }
@@ -76,11 +96,11 @@ impl<'a> Joined<'a> {
             self.left_out.insert(at, count(degraded.map(Run::repetition).collect::<BTreeSet<_>>().len()));
         }
         for (run, pair) in pairs {
-            let joules = match (&apart, pair) {
+            let energy = match (&apart, pair) {
                 (Some(why), Ok(_)) => Err(why.clone()),
-                (_, pair) => pair.map(|pair| pair.watts * pair.timing_ms / 1000.0),
+                (_, pair) => pair.map(|pair| pair.watts * pair.timing_ms * joint.of_a_mj),
             };
-            self.metrics.insert(run.path, metric(joules));
+            self.metrics.insert(run.path, (joint.joined.entry().name, metric(joint, energy)));
         }
     }
 
@@ -89,7 +109,7 @@ impl<'a> Joined<'a> {
     pub(super) fn metrics<'r>(&'r self, point: usize, run: &'r Run<'_>) -> impl Iterator<Item = (&'r str, &'r Metric)> {
         let own = run.record.metrics.iter().map(|(name, metric)| (name.as_str(), metric));
         let shown = own.filter(move |(_, metric)| self.shows(point, &metric.definition));
-        shown.chain(self.metrics.get(run.path).map(|metric| (JOINED.entry().name, metric)))
+        shown.chain(self.metrics.get(run.path).map(|(name, metric)| (*name, metric)))
     }
 
     /// Has the point a row in tables of this definition?
@@ -109,7 +129,7 @@ impl<'a> Joined<'a> {
 }
 
 /// Both runs of this power run's repetition, or what is lacking.
-fn pair(power: &Run<'_>, timing: &Point<'_>, options: ReportOptions) -> Result<Pair, String> {
+fn pair(joint: &Joint, power: &Run<'_>, timing: &Point<'_>, options: ReportOptions) -> Result<Pair, String> {
     let usable = |run: &Run<'_>| run.fate() == Fate::Ok || options.include_degraded && run.fate() == Fate::Degraded;
     let repetition = power.repetition();
     let beside = timing.own_runs().find(|run| run.repetition() == repetition).ok_or_else(|| format!("there is no timing run r{repetition}"))?;
@@ -124,13 +144,23 @@ fn pair(power: &Run<'_>, timing: &Point<'_>, options: ReportOptions) -> Result<P
         return Err(format!("runs r{repetition} found different states ({} and {})", said(&other), said(&state)));
     }
     let value = |run: &Run<'_>, id: MetricId, whose: &str| {
-        let metric = run.record.metrics.get(id.entry().name).filter(|metric| metric.definition == id.entry().definition);
+        let metric = named(run, id);
         let why = || metric.and_then(|metric| metric.omitted_reason.clone()).unwrap_or_else(|| "not reported".to_owned());
         let positive = metric.and_then(|metric| metric.value).filter(|value| value.is_finite() && *value > 0.0);
         positive.ok_or_else(|| format!("no {} of {whose} run r{repetition}: {}", id.entry().name, why()))
     };
-    let (watts, power_ms) = (value(power, POWER, "power")?, value(power, TIME, "power")?);
-    Ok(Pair { watts, power_ms, timing_ms: value(beside, TIME, "timing")? })
+    // By the same of them in both runs.
+    let pace = *joint.paces.iter().find(|pace| named(beside, **pace).is_some()).unwrap_or(&joint.paces[0]);
+    let ms = |run: &Run<'_>, whose: &str| {
+        let value = value(run, pace, whose)?;
+        Ok::<f64, String>(if pace.entry().better == Better::Lower { value } else { 1000.0 / value })
+    };
+    let (watts, power_ms) = (value(power, POWER, "power")?, ms(power, "power")?);
+    Ok(Pair { watts, power_ms, timing_ms: ms(beside, "timing")? })
+}
+
+fn named<'r>(run: &'r Run<'_>, id: MetricId) -> Option<&'r Metric> {
+    run.record.metrics.get(id.entry().name).filter(|metric| metric.definition == id.entry().definition)
 }
 
 fn said(state: &str) -> &str {
@@ -138,30 +168,31 @@ fn said(state: &str) -> &str {
 }
 
 /// In words, where power runs were another workload than timing runs.
-fn apart<'p>(pairs: impl Iterator<Item = &'p Pair>) -> Option<String> {
+fn apart<'p>(joint: &Joint, pairs: impl Iterator<Item = &'p Pair>) -> Option<String> {
     let (power, timing): (Vec<f64>, Vec<f64>) = pairs.map(|pair| (pair.power_ms, pair.timing_ms)).unzip();
     let (power, timing) = (Summary::of(&power)?.headline, Summary::of(&timing)?.headline);
     let ratio = timing / power;
     (1.0 - ratio).abs().gt(&MOST_APART).then(|| {
         format!(
-            "withheld: an inference took {power:.4} ms in the power runs and {timing:.4} ms in the timing runs; their rates are {:.1} % apart, more than {} %",
+            "withheld: {} took {power:.4} ms in the power runs and {timing:.4} ms in the timing runs; their rates are {:.1} % apart, more than {} %",
+            joint.one,
             100.0 * (1.0 - ratio).abs(),
             100.0 * MOST_APART
         )
     })
 }
 
-fn metric(joules: Result<f64, String>) -> Metric {
-    let entry = JOINED.entry();
+fn metric(joint: &Joint, energy: Result<f64, String>) -> Metric {
+    let entry = joint.joined.entry();
     Metric {
-        n: u32::from(joules.is_ok()),
-        value: joules.as_ref().ok().copied(),
+        n: u32::from(energy.is_ok()),
+        value: energy.as_ref().ok().copied(),
         unit: entry.unit.symbol().into(),
         better: entry.better,
         spread: None,
         definition: entry.definition.into(),
         label: None,
-        omitted_reason: joules.err(),
+        omitted_reason: energy.err(),
         samples: Vec::new(),
         samples_sidecar: None,
     }
@@ -234,6 +265,29 @@ mod tests {
             // Its power stands all the same.
             assert!(table(&model, "power.mean.v1").rows[0].number.is_some());
         }
+    }
+
+    #[test]
+    fn energy_per_token_is_the_power_of_the_one_run_over_the_decode_rate_of_the_other() {
+        let point = crate::store::record::PointIds { backend: "llama-bench".into(), ..point(&[]) };
+        let rate = |run: records::Run, name, definition, tps| run.metric(name, Some(tps), "tokens/s", definition, Better::Higher);
+        let both = |run, prefill, decode| rate(rate(run, "prefill_tps", "llama_bench.pp.v1", prefill), "decode_tps", "llama_bench.tg.v1", decode);
+        // 6 W at 12 tokens/s: 500 mJ a token. That the power run was a little slower changes nothing, and what prefill did neither.
+        let timing = both(run(&point, 0), 100.0, 12.0);
+        let all = model([timing.clone(), both(run(&point, 0), 50.0, 11.8).power(6.0)]);
+        let table_of = |model: &Model| table(model, "energy.joined.v1").clone();
+        let joined = table_of(&all);
+        assert_eq!((joined.metric.terminal(), joined.unit.terminal()), ("energy_per_token_mj".to_owned(), "mJ".to_owned()));
+        assert!((joined.rows[0].number.as_ref().unwrap().value - 500.0).abs() < 1e-9);
+        let apart = table_of(&model([timing, both(run(&point, 0), 100.0, 11.0).power(6.0)]));
+        let why = apart.rows[0].absent_reason.as_ref().unwrap().terminal();
+        assert!(why.contains("a token took 90.9091 ms in the power runs and 83.3333 ms in the timing runs"), "{why}");
+        let alone = |watts: Option<f64>| {
+            let run = rate(run(&point, 0), "prefill_tps", "llama_bench.pp.v1", 100.0);
+            watts.map_or(run.clone(), |watts| run.power(watts))
+        };
+        let prefill = table_of(&model([alone(None), alone(Some(6.0))]));
+        assert!((prefill.rows[0].number.as_ref().unwrap().value - 60.0).abs() < 1e-9);
     }
 
     #[test]

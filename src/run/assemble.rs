@@ -54,7 +54,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     issues.extend(gpu::issues(&result, &manifest.point.backend));
     issues.extend(clocking::issues(&result));
     issues.extend(settle::issues(&result));
-    let energy = energy::of_run(&result, &manifest, reading.iterations.as_ref());
+    let energy = energy::of_run(&result, &manifest, &reading);
     issues.extend(energy.issues);
     if failure.is_none() {
         energy::add(&mut reading.metrics, energy.metrics);
@@ -436,6 +436,7 @@ fn stream(captured: Captured) -> RawStream {
         sidecar: None,
         absent: None,
         redacted: (captured.redacted > 0).then_some(captured.redacted),
+        line_ns: captured.line_ns,
     }
 }
 

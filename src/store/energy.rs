@@ -186,7 +186,7 @@ pub struct EnergyWindow {
     pub integrated_ns: u64,
     /// In how many parts.
     pub parts: u32,
-    /// Inferences completed in it; `None` where nobody counts them.
+    /// Inferences completed in it, of `llama-bench` tokens; `None` where nobody counts them.
     pub inferences: Option<u64>,
 }
 

@@ -608,6 +608,9 @@ pub struct RawStream {
     /// as it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted: Option<u64>,
+    /// When the end of each line arrived, from the first one on, CLOCK_MONOTONIC of the device; empty where nobody asked for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub line_ns: Vec<u64>,
 }
 
 /// Who made the record.

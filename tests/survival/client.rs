@@ -69,7 +69,7 @@ pub fn start(lab: &Lab, run_id: &str, script: &str) -> Start {
         secrets: Default::default(),
         cpus: None,
         needs_bytes: None,
-        task: Task::Process(ProcessTask { argv, warmup: 0, collect: Vec::new() }),
+        task: Task::Process(ProcessTask { argv, warmup: 0, collect: Vec::new(), stamp_lines: false }),
         settle_ms: 0,
         settle: None,
         limits: None,

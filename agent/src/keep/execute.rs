@@ -379,7 +379,7 @@ impl<'a> Run<'a> {
             cgroup: cgroup.as_ref().map(|c| c.display().to_string()),
             cpus: self.spec.cpus.clone(),
         };
-        let keep = Keep { bytes: keep, secrets: &self.spec.secrets };
+        let keep = Keep { bytes: keep, secrets: &self.spec.secrets, stamps: invocation.stamp_lines && sampler.is_some() };
         let deadline = Deadline { timeout_ns: sys::limit_ns(self.spec.timeout_ms), grace_ns: sys::limit_ns(self.spec.grace_ms) };
         let (mut mapped, mut drm, mut resident) = (None, None, None);
         let level = self.result.containment.level;
@@ -472,7 +472,7 @@ fn collect(path: &Path, before: Option<Stat>, secrets: &Secrets) -> CollectedFil
                 if file.metadata()?.len() > MOST_COLLECTED_BYTES {
                     return Err(std::io::Error::other(format!("larger than {MOST_COLLECTED_BYTES} bytes")));
                 }
-                let mut capture = Keep { bytes: KEPT_BYTES, secrets }.capture();
+                let mut capture = Keep { bytes: KEPT_BYTES, secrets, stamps: false }.capture();
                 let mut chunk = vec![0; 64 << 10];
                 loop {
                     match file.read(&mut chunk)? {

@@ -141,7 +141,7 @@ impl Board {
 
 fn spec(model: &str, prepare: Vec<Prepare>) -> RunSpec {
     RunSpec {
-        task: Task::Process(ProcessTask { argv: vec!["x".into()], warmup: 0, collect: vec![] }),
+        task: Task::Process(ProcessTask { argv: vec!["x".into()], warmup: 0, collect: vec![], stamp_lines: false }),
         prepare,
         model: Some(model.into()),
         settle_ms: 0,

@@ -59,7 +59,7 @@ impl Runner {
             cpus: None,
         };
         let deadline = Deadline { timeout_ns: limit.as_nanos() as u64, grace_ns: GRACE_MS * 1_000_000 };
-        let keep = Keep { bytes: KEPT, secrets: &Secrets::default() };
+        let keep = Keep { bytes: KEPT, secrets: &Secrets::default(), stamps: false };
         let ended =
             contain::run(&launch, capability.level, deadline, -1, keep, None, &mut |_| {}).map_err(|e| absent(Cause::Failed, &e.to_string()))?;
         if let Some(why) = ended.launch_failed.or(ended.spawn_failed.map(|(why, _)| why)) {

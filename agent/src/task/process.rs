@@ -14,21 +14,24 @@ pub struct Invocation {
     pub warmup: u32,
     /// Files that belong to the result, as asked.
     pub collect: Vec<String>,
+    /// When lines arrived belongs to it, too.
+    pub stamp_lines: bool,
 }
 
 /// What a task invokes. Builtin tasks are the agent executing itself, so that time-outs, containment and crashes are one mechanism.
 pub fn invocation(task: &Task) -> Result<Invocation, String> {
     match task {
-        Task::Process(ProcessTask { argv, warmup, collect }) => {
+        Task::Process(ProcessTask { argv, warmup, collect, stamp_lines }) => {
             let mut argv = argv.clone();
             // `~` of the program is the device's; arguments are the program's own business.
             if let Some(program) = argv.first_mut().filter(|p| p.starts_with('~')) {
                 *program = dirs::expand_home(program).display().to_string();
             }
-            Ok(Invocation { argv, stdin: None, warmup: *warmup, collect: collect.clone() })
+            Ok(Invocation { argv, stdin: None, warmup: *warmup, collect: collect.clone(), stamp_lines: *stamp_lines })
         }
         Task::Infer(infer) => {
-            Ok(Invocation { argv: vec!["/proc/self/exe".into(), "infer".into()], stdin: Some(infer_input(infer)?), warmup: 0, collect: Vec::new() })
+            let argv = vec!["/proc/self/exe".into(), "infer".into()];
+            Ok(Invocation { argv, stdin: Some(infer_input(infer)?), warmup: 0, collect: Vec::new(), stamp_lines: false })
         }
     }
 }
@@ -68,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_environment_is_empty_but_for_what_is_declared() {
-        let task = Task::Process(ProcessTask { argv: vec!["x".into()], warmup: 0, collect: vec![] });
+        let task = Task::Process(ProcessTask { argv: vec!["x".into()], warmup: 0, collect: vec![], stamp_lines: false });
         let env = [("PATH".to_owned(), "/opt".to_owned()), ("ISOTHERM_RUN_ID".to_owned(), "other".to_owned())].into();
         let spec = RunSpec {
             prepare: Vec::new(),

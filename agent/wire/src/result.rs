@@ -313,6 +313,10 @@ pub struct Captured {
     /// How many secrets were taken out; length, hash and content are those of what is left, with `${secret:NAME}` in their places.
     #[serde(default, skip_serializing_if = "is_none_redacted")]
     pub redacted: u64,
+    /// When the end of each line arrived, from the first one on, CLOCK_MONOTONIC ns; empty where that was not asked for. Lines beyond the
+    /// first thousands have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub line_ns: Vec<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -230,6 +230,9 @@ pub struct ProcessTask {
     pub warmup: u32,
     /// Files that the program writes and that belong to the result.
     pub collect: Vec<String>,
+    /// When each line of the measured invocation's output arrived belongs to the result, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stamp_lines: bool,
 }
 
 /// Inference of one model by the engine inside the agent.

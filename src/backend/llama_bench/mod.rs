@@ -4,6 +4,7 @@
 //! differs from build to build; nothing is passed that the point doesn't ask for.
 
 mod output;
+mod spans;
 
 use super::{RawOutput, Reading, last_words, measured};
 use crate::config::model::Settings;
@@ -23,7 +24,7 @@ const CANT_LOAD: &str = "failed to load model";
 /// `model`: its path on the device.
 pub(super) fn task(work: &LlamaBenchWork, settings: &Settings, model: &str) -> Task {
     // The tool warms up by itself, in the process that it measures in.
-    Task::Process(ProcessTask { argv: argv(work, settings.iterations, model), warmup: 0, collect: Vec::new() })
+    Task::Process(ProcessTask { argv: argv(work, settings.iterations, model), warmup: 0, collect: Vec::new(), stamp_lines: true })
 }
 
 fn argv(work: &LlamaBenchWork, iterations: u32, model: &str) -> Vec<String> {
@@ -87,7 +88,8 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
         reading.executed.clone_from(&first.settings);
         reading.issues.extend(cpu_fallback(asked, first));
     }
-    reading.tests = tests.iter().map(Test::recorded).collect();
+    let spans = spans::of(&tests, &raw.stdout, &raw.stderr);
+    reading.tests = tests.iter().zip(spans).map(|(test, spans_ns)| test.recorded(spans_ns)).collect();
     reading
 }
 
@@ -169,14 +171,14 @@ fn cpu_fallback(asked: &Asked, test: &Test) -> Option<Issue> {
 }
 
 impl Test {
-    fn recorded(&self) -> LlamaBenchTest {
+    fn recorded(&self, spans_ns: Vec<(u64, u64)>) -> LlamaBenchTest {
         LlamaBenchTest {
             name: self.name(),
             n_prompt: self.n_prompt,
             n_gen: self.n_gen,
             depth: self.n_depth,
             samples_ns: self.samples_ns.clone(),
-            spans_ns: Vec::new(),
+            spans_ns,
         }
     }
 }
