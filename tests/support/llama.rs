@@ -1,0 +1,21 @@
+//! llama.cpp's real tools, as `scripts/build-llama` has built them, and models for them. Must not know what is measured.
+
+use std::path::{Path, PathBuf};
+
+/// Directory of the tools: what `scripts/build-llama` printed.
+pub const DIR_VARIABLE: &str = "ISOTHERM_LLAMA_DIR";
+
+/// `llama-bench` or `llama-server`; `None` where it isn't there, which is said, and allowed outside of CI only.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let tool = std::env::var_os(DIR_VARIABLE).map(|dir| Path::new(&dir).join(name)).filter(|tool| tool.is_file());
+    if tool.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "this has to run where CI is set: {DIR_VARIABLE} names no directory with {name}");
+        eprintln!("skipped: no {name}; build it with scripts/build-llama and name its directory in {DIR_VARIABLE}");
+    }
+    tool
+}
+
+/// One of the models of `configs/models`, absolute.
+pub fn model(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/models").join(name)
+}
