@@ -28,6 +28,8 @@ mod failures;
 mod fleet;
 #[path = "campaign/guidance.rs"]
 mod guidance;
+#[path = "campaign/headers.rs"]
+mod headers;
 #[path = "campaign/identity.rs"]
 mod identity;
 #[path = "campaign/language.rs"]

@@ -3,7 +3,10 @@
 //! Takes chunks, gives whole files; must not know campaigns. A name says what a file must contain, not that it does: whoever asks for one
 //! has it looked at. Machines may share the directory, as they may share a home: what one writes is what another would.
 
-use crate::inspect::files::{self, HashCache};
+use crate::inspect::{
+    files::{self, HashCache},
+    gguf,
+};
 use crate::{dirs, sys};
 use isotherm_wire::inspect::FileFact;
 use isotherm_wire::models::{Cached, Have, Wanted};
@@ -157,7 +160,7 @@ fn unusable(dir: &Path, reason: String) -> Failure {
 fn whole(own: &Path, wanted: &Wanted, hashes: &mut HashCache) -> Option<FileFact> {
     let path = own.join(&wanted.name);
     let there = if is_model(&path) { path } else { model_in(own).map(|there| if fs::hard_link(&there, &path).is_ok() { path } else { there })? };
-    hashes.fact(&there).ok().filter(|fact| fact.sha256 == wanted.sha256)
+    hashes.model(&there).ok().filter(|fact| fact.sha256 == wanted.sha256)
 }
 
 /// Losing it costs nothing but knowing.
@@ -179,7 +182,9 @@ fn is_model(path: &Path) -> bool {
 
 fn fact(path: &Path, meta: &fs::Metadata, sha256: String) -> io::Result<FileFact> {
     let files::Stat { bytes, mtime_ns, inode, .. } = files::Stat::of(meta);
-    Ok(FileFact { path: fs::canonicalize(path)?.display().to_string(), bytes, mtime_ns, inode, sha256 })
+    let fact = FileFact { path: fs::canonicalize(path)?.display().to_string(), bytes, mtime_ns, inode, sha256, header: None };
+    let header = gguf::header(path, &fact);
+    Ok(FileFact { header, ..fact })
 }
 
 /// What lies at a path of the cache; `None` for what isn't ours.

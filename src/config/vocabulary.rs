@@ -192,7 +192,11 @@ pub static MODEL: Level = level(
     &[
         key("path", Shape::Text, "On every device without an entry in `paths`; with `push` of the file here, relative to the campaign file"),
         key("paths", Shape::MapOf(&Shape::Text), "device → path"),
-        key("quantization", Shape::Text, "As in `Q4_K_M`, `fp32`"),
+        key(
+            "quantization",
+            Shape::Text,
+            "As in `Q4_K_M`, `fp32`; of a GGUF file its own word counts where nothing is said, and another one is a warning",
+        ),
         key("tags", Shape::MapOf(&Shape::Text), "Anything to filter and compare by"),
         key("sha256", SHA256, "A file with another content stops the campaign before anything runs"),
         key("output_digest", SHA256, "Of backend `builtin`: another answer makes the record invalid"),

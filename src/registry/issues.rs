@@ -48,6 +48,17 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), or leave the option out",
         }
+        QuantizationDiffers {
+            code: "quantization_differs",
+            words: "quantization_differs",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The model's file is of another quantization than the campaign says",
+            when: "The type that the header of a GGUF file names is not the model's `quantization`; upper or lower case, `fp16` for `F16` and \
+                   `Q4_K` for `Q4_K_M` make no difference",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "see which of both is wrong: the path or what is declared; left out, `quantization` is read from the file",
+        }
         InputChanged {
             code: "input_changed",
             words: "input_changed",

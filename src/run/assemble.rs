@@ -17,6 +17,7 @@ use crate::store::record::{
 use hmac::{Hmac, KeyInit, Mac};
 use isotherm_wire::format::Unread;
 use isotherm_wire::inspect::{FileFact, Machine};
+use isotherm_wire::model::ModelHeader;
 use isotherm_wire::result::{AgentFacts, Captured, CollectedFile, Outcome, PrepareStep, RESULT, RunResult, StepOutcome};
 use isotherm_wire::settle::OnTimeout;
 use isotherm_wire::telemetry::Series;
@@ -49,6 +50,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
     compare_digest(&mut reading, &manifest.parse, earlier_digest);
     let mut issues = std::mem::take(&mut reading.issues);
     issues.extend(issues_of(&result));
+    issues.extend(model.as_ref().and_then(quantization_differs));
     issues.extend(context::issues(&result, &manifest.point.backend));
     issues.extend(load::issues(&result));
     issues.extend(gpu::issues(&result, &manifest.point.backend));
@@ -344,6 +346,17 @@ fn issues_of(result: &RunResult) -> Vec<Issue> {
         issues.push(Issue::new(Code::LeftProcesses, message));
     }
     issues
+}
+
+/// What is declared of a model and what its file says.
+fn quantization_differs(model: &ModelBlock) -> Option<Issue> {
+    let Some(ModelHeader::Gguf(gguf)) = &model.header else { return None };
+    let (told, declared) = gguf.quantization.as_ref().zip(model.quantization.as_ref())?;
+    let plain = |text: &str| text.to_ascii_uppercase().replace('-', "_").replace("FP", "F");
+    // A family of types is what all of them are.
+    let agrees = plain(told).strip_prefix(&plain(declared)).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+    let message = || format!("model `{}` is declared as {declared}, and its file says {told}", model.id);
+    (!agrees).then(|| Issue::new(Code::QuantizationDiffers, message()))
 }
 
 /// Where paths of this run may start.

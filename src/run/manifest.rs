@@ -11,6 +11,7 @@ use crate::plan::{PlannedJob, Point};
 use crate::store::record::{Identity, Kind, ModelBlock, PointIds, RanFile, SleepInhibited};
 use indexmap::IndexMap;
 use isotherm_wire::format::Format;
+use isotherm_wire::model::ModelHeader;
 use isotherm_wire::session::RunState;
 use isotherm_wire::settle::{self, Rule};
 use isotherm_wire::task::{self, Instruments, Prepare, RunSpec, Task, WatchedFile};
@@ -107,13 +108,16 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceR
     let found = files::model(point, &report.files);
     let model = point.model.as_ref().map(|model| {
         let fact = found.as_ref().and_then(|f| f.as_ref().ok());
+        let header = fact.and_then(|f| f.header.clone());
+        let told = if let Some(ModelHeader::Gguf(gguf)) = &header { gguf.quantization.clone() } else { None };
         ModelBlock {
             id: model.declared.id.clone(),
             path: fact.map_or_else(|| model.path.clone(), |f| f.path.clone()),
             sha256: fact.map(|f| f.sha256.clone()),
             bytes: fact.map(|f| f.bytes),
-            quantization: model.declared.quantization.clone(),
+            quantization: model.declared.quantization.clone().or(told),
             tags: model.declared.tags.clone(),
+            header,
         }
     });
     Some(Manifest {

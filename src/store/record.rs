@@ -14,6 +14,7 @@ use indexmap::IndexMap;
 use isotherm_wire::{
     clocking::Clocking,
     inspect::{FileFact, Machine},
+    model::{Gguf, ModelHeader},
     result::{Blob, Containment, DrmUse, Executed, GpuProcess, PeakRss, StepOutcome, Usage},
     task::{Step, TensorFact},
     telemetry::{Observer, Series, Snapshot},
@@ -300,10 +301,25 @@ pub struct ModelBlock {
     pub sha256: Option<String>,
     /// Its size; `None` likewise.
     pub bytes: Option<u64>,
-    /// As declared; for people.
+    /// As declared, else as its own file says; for people.
     pub quantization: Option<String>,
     /// As declared; for people.
     pub tags: IndexMap<String, String>,
+    /// What its file says of it: parameters, bytes of its weights, what it was trained for. `None` for a format without a header that is
+    /// understood here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<ModelHeader>,
+}
+
+impl ModelBlock {
+    /// What a whole model in GGUF says; `None` for a part of one, whose sums are not the model's.
+    #[must_use]
+    pub fn gguf(&self) -> Option<&Gguf> {
+        match &self.header {
+            Some(ModelHeader::Gguf(gguf)) if gguf.split.is_none() => Some(gguf),
+            _ => None,
+        }
+    }
 }
 
 /// A digest of the answer, and what it was compared with.

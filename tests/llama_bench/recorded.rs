@@ -191,6 +191,7 @@ fn manifest(asked: LlamaBenchAsked, is_file: bool) -> Manifest {
         bytes: is_file.then_some(1),
         quantization: None,
         tags: Default::default(),
+        header: None,
     };
     Manifest {
         manifest_version: 1,

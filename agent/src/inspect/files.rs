@@ -1,5 +1,6 @@
 //! Files by content. Hashes are kept by path, size, mtime, ctime and inode, so that a model of gigabytes is read once.
 
+use super::gguf;
 use crate::{capture, dirs, sys};
 use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole};
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,14 @@ impl HashCache {
                 sha256
             }
         };
-        Ok(FileFact { path: name, bytes: stat.bytes, mtime_ns: stat.mtime_ns, inode: stat.inode, sha256 })
+        Ok(FileFact { path: name, bytes: stat.bytes, mtime_ns: stat.mtime_ns, inode: stat.inode, sha256, header: None })
+    }
+
+    /// A model, with what its file says of it.
+    pub fn model(&mut self, path: &Path) -> io::Result<FileFact> {
+        let fact = self.fact(path)?;
+        let header = gguf::header(path, &fact);
+        Ok(FileFact { header, ..fact })
     }
 
     /// Answer one question.
@@ -85,7 +93,8 @@ impl HashCache {
         };
         let mut facts = Vec::new();
         for (n, path) in paths.iter().enumerate() {
-            match self.fact(path) {
+            let fact = if query.role == FileRole::Data { self.model(path) } else { self.fact(path) };
+            match fact {
                 Ok(fact) => facts.push(fact),
                 // What its interpreter is can't be told: the program is all that there is.
                 Err(_) if query.role == FileRole::Program && n > 0 => {}

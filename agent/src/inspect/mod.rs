@@ -5,6 +5,7 @@
 pub mod cgroup;
 pub mod clocking;
 pub mod files;
+pub mod gguf;
 pub mod machine;
 pub mod mapped;
 pub mod resident;

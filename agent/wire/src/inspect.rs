@@ -1,5 +1,6 @@
 //! What a device says of itself: machine, limits, capabilities, and files by content.
 
+use crate::model::ModelHeader;
 use crate::probe::Capability;
 use crate::telemetry::Snapshot;
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,9 @@ pub struct FileFact {
     pub inode: u64,
     /// Hex.
     pub sha256: String,
+    /// What the file of a model says of it; `None` = it wasn't asked, or doesn't tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<ModelHeader>,
 }
 
 /// What inspect returns.

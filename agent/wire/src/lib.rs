@@ -13,6 +13,7 @@ pub mod headline;
 pub mod inspect;
 pub mod limits;
 pub mod load;
+pub mod model;
 pub mod models;
 pub mod probe;
 pub mod readiness;
