@@ -11,6 +11,8 @@ mod lab;
 mod contact;
 #[path = "boards/faults.rs"]
 mod faults;
+#[path = "boards/leaving.rs"]
+mod leaving;
 #[path = "boards/models.rs"]
 mod models;
 #[path = "boards/others.rs"]

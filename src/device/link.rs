@@ -12,9 +12,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent that has closed its streams or was killed is gone within this time; how long one that hangs in the kernel is waited for.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,6 +22,37 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_WORDS: u64 = 4096;
 /// And of a transport's own words, from their end, bytes.
 const LONGEST_LOG: usize = 1024;
+
+/// Whoever waits for a device that has no run of ours yet is to give up as soon as this says so.
+pub type Leave<'a> = &'a dyn Fn() -> bool;
+/// So often it is asked.
+pub const LEAVE_AGAIN: Duration = Duration::from_millis(200);
+
+/// Why nothing came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unheard {
+    /// Within the limit.
+    Late,
+    /// Whoever was to send it is gone.
+    Gone,
+    /// Asked to leave meanwhile.
+    Left,
+}
+
+/// What comes within the limit, unless we are to leave before that.
+pub fn heard<T>(from: &Receiver<T>, limit: Duration, leave: Leave<'_>) -> Result<T, Unheard> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match from.recv_timeout(left.min(LEAVE_AGAIN)) {
+            Ok(it) => return Ok(it),
+            Err(RecvTimeoutError::Disconnected) => return Err(Unheard::Gone),
+            Err(RecvTimeoutError::Timeout) if leave() => return Err(Unheard::Left),
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => return Err(Unheard::Late),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
 
 /// What an agent is started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,18 +109,22 @@ impl Link {
     }
 }
 
+/// Told when a process has ended; it is still there to be reaped.
+pub fn end_of(child: &Child) -> io::Result<Receiver<()>> {
+    let id = WaitId::Pid(Pid::from_child(child));
+    let (sender, ended) = channel();
+    // A thread waits, which every system and kernel can. It ends with the process.
+    let wait = move || {
+        let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+        let _ = sender.send(());
+    };
+    thread::Builder::new().name("ended".into()).spawn(wait)?;
+    Ok(ended)
+}
+
 impl End for Child {
     fn within(&mut self, limit: Duration) -> bool {
-        let id = WaitId::Pid(Pid::from_child(self));
-        let (sender, ended) = channel();
-        // A thread waits, which every system and kernel can. It reaps nothing, and ends with the process.
-        let wait = move || {
-            let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
-            let _ = sender.send(());
-        };
-        if thread::Builder::new().name("ended".into()).spawn(wait).is_ok() {
-            let _ = ended.recv_timeout(limit);
-        }
+        let _ = end_of(self).map(|ended| ended.recv_timeout(limit));
         matches!(self.try_wait(), Ok(Some(_)))
     }
 
@@ -123,6 +158,18 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn who_is_to_leave_waits_for_nothing_any_more() {
+        let (sender, receiver) = channel();
+        let long = Duration::from_secs(3600);
+        assert_eq!(heard(&receiver, long, &|| true), Err(Unheard::Left));
+        assert_eq!(heard(&receiver, Duration::ZERO, &|| false), Err(Unheard::Late));
+        sender.send(7).unwrap();
+        assert_eq!(heard(&receiver, long, &|| true), Ok(7), "what has come is taken");
+        drop(sender);
+        assert_eq!(heard(&receiver, long, &|| false), Err(Unheard::Gone));
+    }
 
     #[test]
     fn a_process_is_waited_for_until_it_has_ended_or_the_time_is_over() {

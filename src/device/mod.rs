@@ -12,6 +12,7 @@ mod session;
 mod ssh;
 
 pub use architecture::{Architecture, Userland};
+pub use link::Leave;
 pub use probe::probe;
 pub use session::{Happening, Session};
 
@@ -34,11 +35,14 @@ use isotherm_wire::session::{Failure, Holder};
 use link::{Link, Role};
 use thiserror::Error;
 
-/// Start an agent on the device.
-fn start(device: &Device, role: Role, nonce: &str) -> Result<Link, DeviceError> {
+/// Of those whom a Ctrl-C ends directly.
+pub const NEVER: Leave<'static> = &|| false;
+
+/// Start an agent on the device, unless we are to `leave` before it is there.
+fn start(device: &Device, role: Role, nonce: &str, leave: Leave<'_>) -> Result<Link, DeviceError> {
     match &device.transport {
         Transport::Local(local) => local::start(&device.id, local, role, nonce),
-        Transport::Ssh(ssh) => ssh::start(&device.id, ssh, role, nonce),
+        Transport::Ssh(ssh) => ssh::start(&device.id, ssh, role, nonce, leave),
         Transport::Later(kind) => Err(DeviceError::Later { device: device.id.clone(), kind }),
     }
 }
@@ -61,6 +65,8 @@ pub enum DeviceError {
         /// It may be over by itself, as what is wrong with a network is.
         passing: bool,
     },
+    #[error("device `{device}` was not waited for any longer")]
+    Left { device: String },
     #[error("the agent could not be installed for device `{device}`: {reason}")]
     Deploy { device: String, reason: String },
     #[error("the agent on device `{device}` did not answer: {reason}")]
@@ -140,7 +146,7 @@ impl DeviceError {
             DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } => {
                 Some("run again: what was running goes on or is kept on the device, and is collected first".into())
             }
-            DeviceError::Damaged { .. } | DeviceError::Later { .. } => None,
+            DeviceError::Damaged { .. } | DeviceError::Left { .. } | DeviceError::Later { .. } => None,
         }
     }
 }

@@ -26,7 +26,7 @@ const NEEDS_TIMEOUT: Duration = Duration::from_secs(60);
 /// See [`DeviceError`]; a device that a campaign holds is `Refused` with the holder unless the request says `force`.
 pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceError> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let Link { stdin, stdout, stderr, log, unfit: _, mut end } = super::start(device, Role::Probe, &nonce)?;
+    let Link { stdin, stdout, stderr, log, unfit: _, mut end } = super::start(device, Role::Probe, &nonce, super::NEVER)?;
     let models = request.models.len() + request.search.as_ref().map_or(0, |search| search.most_tried);
     let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(models).unwrap_or(u32::MAX);
     let timeout = timeout + request.search.as_ref().map_or(Duration::ZERO, |_| SEARCH_TIMEOUT);

@@ -2,7 +2,7 @@
 
 use super::DeviceError;
 use super::agents::AgentError;
-use super::link::{End, Link, Log, Role, joined, saying};
+use super::link::{End, Leave, Link, Log, Role, Unheard, heard, joined, saying};
 use crate::clock::{self, ClockOffset};
 use crate::config::model::Device;
 use crate::digest::sha256_hex;
@@ -85,15 +85,15 @@ pub struct Session {
 impl Session {
     /// Start the agent on the device, reach its keeper, and hold the device for this campaign.
     ///
-    /// A keeper of an older isotherm is taken as it is: [`Session::welcome`] says so.
+    /// A keeper of an older isotherm is taken as it is: [`Session::welcome`] says so. Until it is asked, we may `leave`: nothing was begun.
     ///
     /// # Errors
     /// See [`DeviceError`]; a device that another campaign, or a newer isotherm, holds is `Refused`.
-    pub fn open(device: &Device, holder: &Holder, happenings: &Sender<Happening>) -> Result<Session, DeviceError> {
+    pub fn open(device: &Device, holder: &Holder, happenings: &Sender<Happening>, leave: Leave<'_>) -> Result<Session, DeviceError> {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let Link { stdin, mut stdout, stderr: mut errors, log, unfit, end } = super::start(device, Role::Serve, &nonce)?;
+        let Link { stdin, mut stdout, stderr: mut errors, log, unfit, end } = super::start(device, Role::Serve, &nonce, leave)?;
         let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&stderr);
@@ -136,9 +136,10 @@ impl Session {
             given_back,
             unfit,
         };
-        match greeted.recv_timeout(ANSWER_TIMEOUT) {
+        match heard(&greeted, ANSWER_TIMEOUT, leave) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
+            Err(Unheard::Left) => return Err(DeviceError::Left { device: device.id.clone() }),
             Err(_) => return Err(no_answer(session.with_stderr("no proof of life in time"))),
         }
         let ours = protocol_version();

@@ -5,7 +5,7 @@ use super::manifest::Manifest;
 use super::reparse::earlier_digest;
 use crate::clock;
 use crate::config::model::Device;
-use crate::device::{DeviceError, Happening, Session};
+use crate::device::{DeviceError, Happening, NEVER, Session};
 use crate::store::index::{self, Scan};
 use crate::store::record::Status;
 use crate::store::results::{Results, ResultsId};
@@ -61,7 +61,7 @@ pub struct Stored {
 /// The device can't be used, or a directory can't be written; what was stored before stays.
 pub fn collect(device: &Device, into: &Path, keep: bool, controller: &str) -> Result<Collected, CollectError> {
     let (sender, _happenings) = channel();
-    let mut session = Session::open(device, &holder(&uuid::Uuid::new_v4().to_string(), "isotherm collect", controller), &sender)?;
+    let mut session = Session::open(device, &holder(&uuid::Uuid::new_v4().to_string(), "isotherm collect", controller), &sender, NEVER)?;
     let outcome = collect_all(&mut session, into, keep, controller);
     // Even where something failed: the device is given back.
     let ended = session.end();
@@ -154,7 +154,7 @@ pub fn cancel(device: &Device, dir: &Path, controller: &str) -> Result<(Vec<Stri
         Err(e) => return Err(e.into()),
     };
     let (sender, happenings) = channel();
-    let mut session = Session::open(device, &holder(&results_id, &campaign, controller), &sender)?;
+    let mut session = Session::open(device, &holder(&results_id, &campaign, controller), &sender, NEVER)?;
     let mut ended = Vec::new();
     for SpoolEntry { run_id, state, manifest } in session.list()? {
         if !matches!(state, RunState::Running { .. }) {

@@ -381,7 +381,7 @@ fn relieve<'n, 'a>(line: Line<'n, 'a>, session: Session) -> Result<(Line<'n, 'a>
     let ended = session.end();
     collected?;
     night.given_back(&line.device.id, ended?);
-    let (session, given_back) = line.open()?;
+    let (session, given_back) = line.open(false)?;
     night.given_back(&line.device.id, given_back);
     Ok((line, session))
 }

@@ -120,7 +120,7 @@ impl<'n, 'a> Line<'n, 'a> {
         let opened = loop {
             self.pause(again, until.is_some(), || None)?;
             self.night.crew.work(&self.device.id)?;
-            match self.open() {
+            match self.open(until.is_some()) {
                 Ok(opened) => break opened,
                 Err(e) => again = self.failed(e, until)?,
             }
@@ -132,9 +132,10 @@ impl<'n, 'a> Line<'n, 'a> {
         Ok(opened)
     }
 
-    /// Try to reach the device's keeper. What an earlier one had borrowed and this one has given back comes with it.
-    pub fn open(&mut self) -> Result<(Session, GivenBack), DeviceError> {
-        let mut session = Session::open(self.device, &self.night.holder, &self.sender)?;
+    /// Try to reach the device's keeper. What an earlier one had borrowed and this one has given back comes with it. Where no run of ours is
+    /// under way there, a user who wants to leave doesn't wait for it.
+    pub fn open(&mut self, has_run: bool) -> Result<(Session, GivenBack), DeviceError> {
+        let mut session = Session::open(self.device, &self.night.holder, &self.sender, &|| self.is_to_leave(has_run))?;
         self.reach.reached(Instant::now());
         self.tries = 0;
         self.night.crew.set_away(&self.device.id, false);
@@ -179,7 +180,7 @@ impl<'n, 'a> Line<'n, 'a> {
     pub fn first(&mut self) -> Result<(MyTurn<'n>, Session, GivenBack), Stop> {
         loop {
             let (turn, at_work) = (self.turn()?, self.night.crew.count());
-            match self.open() {
+            match self.open(false) {
                 Ok((session, given_back)) => return Ok((turn, session, given_back)),
                 Err(e) if self.is_ours(&e) && at_work > 1 => {
                     // Another name of the same machine, with a keeper of its own. It ends that one when it is through.

@@ -111,7 +111,10 @@ enum Stop {
 
 impl From<DeviceError> for Stop {
     fn from(error: DeviceError) -> Stop {
-        Stop::Device(error)
+        match error {
+            DeviceError::Left { .. } => Stop::Asked,
+            other => Stop::Device(other),
+        }
     }
 }
 

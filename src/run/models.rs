@@ -2,7 +2,7 @@
 
 use super::collect::holder;
 use crate::config::model::Device;
-use crate::device::{DeviceError, Session};
+use crate::device::{DeviceError, NEVER, Session};
 use isotherm_wire::models::Cached;
 use std::sync::mpsc::channel;
 use thiserror::Error;
@@ -42,7 +42,7 @@ pub struct Models {
 pub fn models(device: &Device, evict: &Evict, controller: &str) -> Result<Models, ModelsError> {
     let (sender, _happenings) = channel();
     let holder = holder(&uuid::Uuid::new_v4().to_string(), "isotherm models", controller);
-    let mut session = Session::open(device, &holder, &sender)?;
+    let mut session = Session::open(device, &holder, &sender, NEVER)?;
     let listed = list(&mut session, &device.id, evict);
     // Even where something failed: the device is given back.
     let ended = session.end();

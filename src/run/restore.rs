@@ -2,7 +2,7 @@
 
 use super::collect::{CollectError, holder};
 use crate::config::model::Device;
-use crate::device::Session;
+use crate::device::{NEVER, Session};
 use crate::store::StoreError;
 use crate::store::results::{self, Results};
 use isotherm_wire::session::GivenBack;
@@ -28,7 +28,7 @@ pub fn restore(device: &Device, dir: Option<&Path>, controller: &str) -> Result<
     };
     let (sender, _happenings) = channel();
     // By a keeper that was just started, or by one that was there.
-    let given_back = Session::open(device, &holder, &sender)?.end()?;
+    let given_back = Session::open(device, &holder, &sender, NEVER)?.end()?;
     drop(lock);
     Ok(given_back)
 }

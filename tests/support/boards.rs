@@ -277,6 +277,11 @@ impl Board {
         slowed(self.controller, &self.wire()) && slowed(self.id(), "eth0")
     }
 
+    /// The sshd that listens, first process of the board.
+    pub fn listener(&self) -> i32 {
+        self.pids()[0]
+    }
+
     /// Processes of the board with their command lines, without the first two: its namespaces' and sshd.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let line = |pid: i32| fs::read(format!("/proc/{pid}/cmdline")).map(|line| String::from_utf8_lossy(&line).replace('\0', " "));

@@ -49,6 +49,8 @@ pub fn unreachable(said: &str, destination: &str) -> Unreachable {
         "is this machine in a network? else correct `host` of the device, or give it a `HostName` in ~/.ssh/config".into()
     } else if has("Connection refused") {
         "is sshd running there, and on this port? `port` of the device is another one".into()
+    } else if has("during banner exchange") {
+        "it accepts connections and says nothing: does it hang, or have no memory left? if it doesn't recover, switch it off and on".into()
     } else if has("timed out") || has("No route to host") || has("Network is unreachable") {
         "is it switched on and in this network?".into()
     } else {
@@ -77,6 +79,12 @@ mod tests {
                 "ssh: connect to host 10.0.0.9 port 22: Connection timed out",
                 "connect to host 10.0.0.9 port 22: Connection timed out",
                 "switched on",
+                true,
+            ),
+            (
+                "Connection timed out during banner exchange\nConnection to 10.0.0.9 port 22 timed out",
+                "Connection to 10.0.0.9 port 22 timed out",
+                "says nothing",
                 true,
             ),
             ("ssh: connect to host 10.0.0.9 port 22: No route to host", "connect to host 10.0.0.9 port 22: No route to host", "switched on", true),
