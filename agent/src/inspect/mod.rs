@@ -6,6 +6,7 @@ pub mod cgroup;
 pub mod clocking;
 pub mod files;
 pub mod gguf;
+pub mod links;
 pub mod machine;
 pub mod mapped;
 pub mod resident;

@@ -4,6 +4,7 @@ use super::Keeper;
 use crate::capture::{Capture, KEPT_BYTES};
 use crate::contain::{self, Deadline, Ended, Keep, Launch, Mark};
 use crate::inspect::files::Stat;
+use crate::inspect::links::Links;
 use crate::load::{Census, lookout};
 use crate::looking::Looking;
 use crate::sampler::{self, Idle, Sampler, Sources};
@@ -342,11 +343,14 @@ impl<'a> Run<'a> {
         let expected = (self.spec.timeout_ms as f64 / 1000.0 * self.spec.sample_hz) as usize;
         self.keeper.enter(&self.start.run_id, Phase::Measure);
         let census = Census::take(Path::new("/"));
+        // Last, so that as little as possible of what told of the window is in it.
+        let links = Links::read(Path::new("/"));
         // The window: from here to the exit nothing is sent and nothing is written.
         let expected = expected.min(MOST_EXPECTED_SAMPLES) + 2;
         let sampler = Sampler::start(sources, self.keeper.sensors(), self.spec.sample_hz, expected).map_err(|e| agent_error("sampler", &e))?;
         let invoked = self.invoke(invocation, KEPT_BYTES, Some(&sampler));
         (self.result.samples, self.result.observer) = sampler.stop();
+        self.result.observer.link_packets = links.and_then(|before| Links::read(Path::new("/"))?.since(&before));
         self.result.cpu_time = census.and_then(|before| Census::take(Path::new("/"))?.since(&before));
         self.result.instruments = self.keeper.instruments_read();
         self.result.gpu_processes = gpus.processes();

@@ -419,6 +419,7 @@ impl Sampler {
                 slowed,
                 given_up,
                 agent_cpu_ns: cpu_after.saturating_sub(cpu_before),
+                link_packets: None,
                 controller_cpu_ms: None,
             };
             let columns = definitions

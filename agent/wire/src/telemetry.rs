@@ -102,6 +102,11 @@ pub struct Observer {
     pub given_up: Vec<(String, String)>,
     /// CPU time of the agent process (all threads), and of who looks at GPUs for it, from spawn to exit of the workload, nanoseconds.
     pub agent_cpu_ns: u64,
+    /// Packets in and out of the device's network links, all but the loopback, from just before the workload's spawn to just after its end,
+    /// whoever sent them: the workload's own as well, and one that is passed on from link to link once for each. `None` where the kernel
+    /// doesn't tell, there is no link, or one went away meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_packets: Option<u64>,
     /// CPU time of the controller from the warm-up, or else the spawn, to the end of the run, ms, where it is on the same machine; it fills
     /// this in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
