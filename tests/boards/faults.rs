@@ -4,6 +4,7 @@ use crate::boards::Setup;
 use crate::lab::{Ran, eventually};
 use crate::rig::{Rig, end};
 use std::process::Stdio;
+use std::time::Duration;
 
 /// Wait until the run that is executing is sealed on the board.
 #[track_caller]
@@ -36,6 +37,27 @@ fn a_run_goes_on_through_a_cut_and_its_result_is_fetched_by_the_next_connection(
     sealed(&rig);
     rig.bench.mend();
     end(controller, 0);
+    rig.settled([1, 1], 0);
+}
+
+/// It waits on purpose: so long may a router take that is started anew, and nothing but time brings every limit on the way past its end.
+#[test]
+#[ignore = "takes seven minutes; .ci/run has it beside its other tests"]
+fn a_run_goes_on_through_a_cut_of_five_minutes() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let text = rig.bench.lab.read("c.yaml").replace("timeout: 60s", "timeout: 20m");
+    rig.bench.lab.write("c.yaml", text);
+    let controller = rig.begin(None);
+    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    rig.bench.cut();
+    std::thread::sleep(Duration::from_secs(300));
+    assert!(rig.events("link_lost") == 1 && rig.events("out_of_reach") >= 3);
+    rig.open(1);
+    sealed(&rig);
+    rig.bench.mend();
+    // The pause until the next try may be two minutes.
+    Ran(controller.wait_with_output().unwrap()).expect(0);
+    assert_eq!((rig.events("link_lost"), rig.events("link_back")), (1, 1));
     rig.settled([1, 1], 0);
 }
 
