@@ -87,7 +87,9 @@ impl Watch {
     /// How everything stands; times of day are UTC.
     pub fn text(&self) -> String {
         let (done, to_run) = self.devices.values().fold((0, 0), |(done, all), device| (done + device.done, all + device.to_run));
-        let mut head = vec![plain(&self.campaign), format!("{done}/{to_run} runs")];
+        let has_nothing_to_run = to_run == 0 && self.ended.is_some();
+        let runs = if has_nothing_to_run { "nothing to run".into() } else { format!("{done}/{to_run} runs") };
+        let mut head = vec![plain(&self.campaign), runs];
         head.extend(self.began.map(|began| format!("since {}", clock(began))));
         match (&self.ended, self.left()) {
             (Some(ended), _) => {
@@ -278,6 +280,8 @@ mod tests {
         // The next night begins anew.
         events.push(("22:00:00", json!({"event": "campaign_started", "campaign": "night"})));
         assert_eq!(heard(&events).text(), "night   0/0 runs   since 22:00:00\n");
+        events.push(("22:00:01", json!({"event": "campaign_ended", "ok": 3, "failed": 0, "pending": 0})));
+        assert_eq!(heard(&events).text(), "night   nothing to run   since 22:00:00   over: 3 ok · 0 failed · 0 pending\n");
     }
 
     #[test]

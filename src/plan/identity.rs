@@ -208,13 +208,16 @@ pub struct Identified {
 /// Identities of all points, in their order; `None` = unknown until contact. `reports`: device id → what is known of it.
 #[must_use]
 pub fn of_points(points: &[Point], reports: &BTreeMap<String, DeviceReport>) -> Vec<Option<Arc<Identified>>> {
-    let identified = |point: &Point| {
-        let facts = facts(point, reports.get(&point.ids.device)?)?;
-        let identity = identity(spec(point), facts);
-        let hash = point_identity(&identity);
-        Some(Arc::new(Identified { identity, hash }))
-    };
-    points.iter().map(identified).collect()
+    points.iter().map(|point| of_point(point, reports)).collect()
+}
+
+/// The identity of one of them.
+#[must_use]
+pub fn of_point(point: &Point, reports: &BTreeMap<String, DeviceReport>) -> Option<Arc<Identified>> {
+    let facts = facts(point, reports.get(&point.ids.device)?)?;
+    let identity = identity(spec(point), facts);
+    let hash = point_identity(&identity);
+    Some(Arc::new(Identified { identity, hash }))
 }
 
 /// sha256 (hex) over the canonical JSON of an identity.

@@ -292,6 +292,7 @@ impl<'a> Night<'a> {
     /// What a device said of itself and of the campaign's files.
     pub(super) fn learn(&self, id: &str, report: DeviceReport) -> Result<(), Stop> {
         let mut state = self.state();
+        let before = Arc::clone(&state.plan);
         let earlier = state.reports.insert(id.to_owned(), report);
         if self.has_conditions() {
             match expand::expand(self.campaign, &state.reports) {
@@ -308,7 +309,15 @@ impl<'a> Night<'a> {
                 Err(error) => return Err(Stop::Fatal(error.into())),
             }
         }
-        state.identities = identity::of_points(&state.plan.points, &state.reports);
+        let State { plan, identities, reports, .. } = &mut *state;
+        if Arc::ptr_eq(plan, &before) {
+            // Nothing has changed for the others.
+            for (point, identity) in plan.points.iter().zip(identities.iter_mut()).filter(|(point, _)| point.ids.device == id) {
+                *identity = identity::of_point(point, reports);
+            }
+        } else {
+            *identities = identity::of_points(&plan.points, reports);
+        }
         self.write_report(&state, id)?;
         Ok(self.write_plan(&state)?)
     }
