@@ -26,14 +26,12 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     };
     let mut control = take_control().map_err(|e| format!("control socket: {e}"))?;
     let launch = read_launch(&mut control).map_err(|e| format!("launch: {e}"))?;
-    if let Some(group) = &launch.cgroup
-        && let Err(e) = std::fs::write(format!("{group}/cgroup.procs"), "0")
-    {
-        return tell(&mut control, &Told::LaunchFailed { message: format!("joining cgroup {group}: {e}") });
-    }
     match level.as_str() {
         LEVEL_PID_NAMESPACE => launch_in_namespace(control, &launch),
         LEVEL_SUBREAPER => {
+            if let Err(e) = launch.cgroup.as_deref().map_or(Ok(()), join) {
+                return tell(&mut control, &Told::LaunchFailed { message: e.to_string() });
+            }
             sys::become_subreaper().map_err(|e| format!("becoming subreaper: {e}"))?;
             supervise(&mut control, &launch, false)
         }
@@ -71,6 +69,24 @@ fn tell(control: &mut UnixStream, told: &Told) -> Result<(), String> {
     Ok(())
 }
 
+/// Move this process into a cgroup.
+fn join(group: &str) -> io::Result<()> {
+    std::fs::write(format!("{group}/cgroup.procs"), "0").map_err(|e| io::Error::other(format!("joining cgroup {group}: {e}")))
+}
+
+/// Fork; the child is born in the cgroup if there is one: moving somebody there makes all of them wait for an RCU grace period, 7 ms and
+/// more on Linux 6.18.
+fn fork(group: Option<&str>) -> io::Result<i32> {
+    let born_there = group.map(|group| File::open(group).and_then(|dir| sys::fork_into(&dir)));
+    match (born_there, group) {
+        (Some(Ok(child)), _) => return Ok(child),
+        // A kernel before 5.7, or a filter of system calls.
+        (_, Some(group)) => join(group)?,
+        (_, None) => {}
+    }
+    sys::fork()
+}
+
 fn launch_in_namespace(mut control: UnixStream, launch: &Launch) -> Result<(), String> {
     sys::die_with_parent(libc::SIGKILL).map_err(|e| e.to_string())?;
     // SAFETY: single-threaded; plain flags.
@@ -78,16 +94,15 @@ fn launch_in_namespace(mut control: UnixStream, launch: &Launch) -> Result<(), S
         let message = format!("unshare: {}", io::Error::last_os_error());
         return tell(&mut control, &Told::LaunchFailed { message });
     }
-    // SAFETY: this process has one thread, so the child may go on with all of Rust's runtime.
-    match unsafe { libc::fork() } {
-        -1 => tell(&mut control, &Told::LaunchFailed { message: format!("fork: {}", io::Error::last_os_error()) }),
-        0 => {
+    match fork(launch.cgroup.as_deref()) {
+        Err(e) => tell(&mut control, &Told::LaunchFailed { message: format!("fork: {e}") }),
+        Ok(0) => {
             if let Err(e) = sys::die_with_parent(libc::SIGKILL).and_then(|()| private_proc()) {
                 return tell(&mut control, &Told::LaunchFailed { message: e.to_string() });
             }
             supervise(&mut control, launch, true)
         }
-        first => {
+        Ok(first) => {
             drop(control);
             let mut status = 0;
             // Returns when the kernel has ended every process of the namespace.

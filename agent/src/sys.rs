@@ -237,6 +237,41 @@ pub fn start_sibling(child: impl FnOnce()) -> io::Result<(i32, Option<PidFd>)> {
     }
 }
 
+/// Fork a process with one thread, so that the child may go on with all of Rust's runtime; 0 in the child.
+pub fn fork() -> io::Result<i32> {
+    // SAFETY: that of the contract.
+    check(unsafe { libc::fork() })
+}
+
+/// The same, the child in this cgroup (v2) from its first moment.
+///
+/// # Errors
+/// What the system says, such as a kernel before 5.7.
+pub fn fork_into(cgroup: &File) -> io::Result<i32> {
+    /// `CLONE_INTO_CGROUP` of `<linux/sched.h>`.
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+    /// `struct clone_args` as of Linux 5.7, see clone(2).
+    #[repr(C)]
+    #[derive(Default)]
+    struct Arguments {
+        flags: u64,
+        pidfd: u64,
+        child_tid: u64,
+        parent_tid: u64,
+        exit_signal: u64,
+        stack: u64,
+        stack_size: u64,
+        tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
+    }
+    let arguments = Arguments { flags: INTO_CGROUP, exit_signal: libc::SIGCHLD as u64, cgroup: cgroup.as_raw_fd() as u64, ..Arguments::default() };
+    // SAFETY: without a stack and without sharing memory it is a fork of a process with one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<Arguments>()) };
+    check(pid as libc::c_int)
+}
+
 /// CPU time of another process, all threads, ns; `None` if there is none.
 pub fn cpu_ns_of(pid: i32) -> Option<u64> {
     let mut clock: libc::clockid_t = 0;
