@@ -41,6 +41,7 @@ usage: isotherm-agent serve --nonce HEX [--state-dir DIR]   one connection, on s
        isotherm-agent alter ACTION                          one change of the machine before a run; started by the keeper
        isotherm-agent probe --nonce HEX                     what can be measured here; a question on stdin, the answer on stdout
        isotherm-agent smi PROGRAM                           asks nvidia-smi what it is asked itself; started by the keeper
+       isotherm-agent ask                                   executes a program for what it says; started by the keeper
        isotherm-agent infer                                 builtin inference; a task on stdin, its output on stdout
        isotherm-agent --version
 
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Some("init") => init::main(rest),
         Some("alter") => prepare::act::main(rest),
         Some("probe") => probe::main(rest),
+        Some("ask") => inspect::programs::main(),
         Some("smi") => gpu::smi::main(rest),
         Some("infer") => task::infer::run(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()).map_err(|e| e.to_string()),
         Some("--version" | "version") => {

@@ -127,8 +127,8 @@ fn report_of(probed: &Probed, earlier: Option<DeviceReport>) -> DeviceReport {
     match earlier {
         Some(earlier) => DeviceReport { machine, engine, ..earlier },
         None => {
-            let (taken_at, files) = (crate::clock::utc_seconds(), BTreeMap::new());
-            DeviceReport { report_version: REPORT_VERSION, taken_at, machine, engine, files, instruments: None, clock: None }
+            let (taken_at, files, programs) = (crate::clock::utc_seconds(), BTreeMap::new(), BTreeMap::new());
+            DeviceReport { report_version: REPORT_VERSION, taken_at, machine, engine, files, programs, instruments: None, clock: None }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::clock::{self, ClockOffset};
 use crate::config::model::Device;
 use crate::digest::sha256_hex;
 use isotherm_wire::codec::{Frame, read_frame, write_bytes, write_message};
-use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected};
+use isotherm_wire::inspect::{FileQuery, InspectRequest, Inspected, ProgramQuery};
 use isotherm_wire::models::{Cached, Have, Wanted};
 use isotherm_wire::probe::Capability;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Hello, Holder, Reply, Request, RunState, SpoolEntry, Start, Welcome};
@@ -208,14 +208,14 @@ impl Session {
         }
     }
 
-    /// The machine, and the files asked for by content.
-    pub fn inspect(&mut self, files: Vec<FileQuery>) -> Result<Inspected, DeviceError> {
-        self.ask_what_it_is(InspectRequest { files, polling_hz: None })
+    /// The machine, the files asked for by content, and what programs say of themselves.
+    pub fn inspect(&mut self, files: Vec<FileQuery>, programs: Vec<ProgramQuery>) -> Result<Inspected, DeviceError> {
+        self.ask_what_it_is(InspectRequest { files, programs, polling_hz: None })
     }
 
     /// Energy instruments, with what they say when they are read rarely and so often a second in turn.
     pub fn try_polling(&mut self, hz: f64) -> Result<Vec<Capability>, DeviceError> {
-        Ok(self.ask_what_it_is(InspectRequest { files: Vec::new(), polling_hz: Some(hz) })?.instruments)
+        Ok(self.ask_what_it_is(InspectRequest { polling_hz: Some(hz), ..InspectRequest::default() })?.instruments)
     }
 
     fn ask_what_it_is(&mut self, request: InspectRequest) -> Result<Inspected, DeviceError> {

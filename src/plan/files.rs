@@ -1,9 +1,14 @@
 //! Which files of a device belong to a point, and what was answered about them.
 
+use super::identity::DeviceReport;
 use super::point::{Point, Work};
 use crate::store::record::{RanFile, RanRole};
-use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole};
+use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole, ProgramAnswer, ProgramQuery};
 use std::collections::BTreeMap;
+
+/// What a program is asked for.
+pub const HELP: &str = "--help";
+pub const VERSION: &str = "--version";
 
 /// What was found out about files of a device: query key → answer.
 pub type Answers = BTreeMap<String, FileAnswer>;
@@ -54,6 +59,34 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
         files.extend(inputs.map(|p| PointFile { part: Part::Inputs(p.clone()), query: query(p, FileRole::Glob), is_pushed: false }));
     }
     files
+}
+
+/// What the program of a point is asked for before it runs: which options it has, and its version. Empty for a program of whose options
+/// nothing is known.
+#[must_use]
+pub fn asked(point: &Point) -> Vec<ProgramQuery> {
+    if !matches!(point.work, Work::LlamaBench(_)) {
+        return Vec::new();
+    }
+    let program = of_point(point).into_iter().find(|file| file.part == Part::Program).map(|file| file.query);
+    // Of its variables those that say where its libraries are.
+    let env: BTreeMap<String, String> =
+        point.env.iter().filter(|(name, _)| name.starts_with("LD_")).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let query = |program: &FileQuery, arg: &str| {
+        let key = format!("{} {arg} {env:?}", program.key);
+        ProgramQuery { key, program: program.clone(), args: vec![arg.into()], env: env.clone() }
+    };
+    program.iter().flat_map(|program| [query(program, HELP), query(program, VERSION)]).collect()
+}
+
+/// What the program of a point said to this; `None` = it wasn't asked, or said nothing.
+#[must_use]
+pub fn said<'r>(point: &Point, arg: &str, report: &'r DeviceReport) -> Option<&'r str> {
+    let query = asked(point).into_iter().find(|query| query.args == [arg])?;
+    match report.programs.get(&query.key)? {
+        ProgramAnswer::Said(text) => Some(text),
+        ProgramAnswer::Silent(_) => None,
+    }
 }
 
 /// The model of a point as found; `Err` = not there, in the system's words; `None` = not asked yet, or the point has none.

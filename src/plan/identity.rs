@@ -11,7 +11,7 @@ use crate::config::model::{AxisValue, Limits, Model, Preparation, Quiet, Setting
 use crate::digest::sha256_hex;
 use crate::store::formats;
 use crate::store::record::Identity;
-use isotherm_wire::inspect::{FileAnswer, Machine};
+use isotherm_wire::inspect::{FileAnswer, Machine, ProgramAnswer};
 use isotherm_wire::probe::Capability;
 use isotherm_wire::session::Engine;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ pub struct DeviceReport {
     pub machine: Machine,
     pub engine: Engine,
     pub files: Answers,
+    /// What programs said of themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, ProgramAnswer>,
     /// Energy counters and power meters, those that can't be read among them; `None` = it was never asked about any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instruments: Option<Vec<Capability>>,

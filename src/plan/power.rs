@@ -248,7 +248,16 @@ mod tests {
     fn report(instruments: Vec<Capability>) -> DeviceReport {
         let engine = isotherm_wire::session::Engine { name: "e".into(), version: "1".into(), revision: 1 };
         let (machine, files) = Default::default();
-        DeviceReport { report_version: REPORT_VERSION, taken_at: String::new(), machine, engine, files, instruments: Some(instruments), clock: None }
+        DeviceReport {
+            report_version: REPORT_VERSION,
+            taken_at: String::new(),
+            machine,
+            engine,
+            files,
+            programs: Default::default(),
+            instruments: Some(instruments),
+            clock: None,
+        }
     }
 
     fn runs_of(power: Power, report: Option<&DeviceReport>) -> Runs {

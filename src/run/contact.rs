@@ -4,16 +4,16 @@ use super::device_night::DeviceNight;
 use super::event::Event;
 use super::push;
 use super::reparse::{self, ReadAnew, Reparsed, Target};
-use super::{RunError, Stop};
+use super::{RunError, Stop, UnknownOption};
 use crate::backend;
 use crate::clock;
 use crate::device::Session;
 use crate::plan::identity::{DeviceReport, REPORT_VERSION};
 use crate::plan::power;
-use crate::plan::{JobState, PlannedJob, diff, files};
+use crate::plan::{JobState, PlannedJob, Work, diff, files};
 use crate::store::Broken;
 use indexmap::IndexMap;
-use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole};
+use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole, ProgramQuery};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -151,7 +151,9 @@ impl DeviceNight<'_, '_> {
         }
         let patterns: Vec<FileQuery> = queries.values().filter(|q| q.role == FileRole::Glob).cloned().collect();
         let queries: Vec<FileQuery> = queries.into_values().collect();
-        let inspected = self.asking(|session| session.inspect(queries.clone()))?;
+        let programs: BTreeMap<String, ProgramQuery> = points.iter().flat_map(files::asked).map(|query| (query.key.clone(), query)).collect();
+        let programs: Vec<ProgramQuery> = programs.into_values().collect();
+        let inspected = self.asking(|session| session.inspect(queries.clone(), programs.clone()))?;
         self.line.night.crew.work(&self.line.device.id)?;
         for pattern in patterns {
             if matches!(inspected.files.get(&pattern.key), Some(FileAnswer::Found(files)) if files.is_empty()) {
@@ -178,11 +180,13 @@ impl DeviceNight<'_, '_> {
             machine: inspected.machine,
             engine,
             files: inspected.files.into_iter().chain(pushed).collect(),
+            programs: inspected.programs,
             instruments: Some(instruments),
             clock: self.asking(Session::clock)?,
         };
         self.line.night.learn(id, report)?;
-        self.check_models()
+        self.check_models()?;
+        self.check_options()
     }
 
     /// What reading its instruments does to them, where runs hang on that. Nothing of ours is executing any more.
@@ -218,6 +222,28 @@ impl DeviceNight<'_, '_> {
                     found: fact.sha256,
                     declared: declared.clone(),
                 }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every option that points of this device ask for is one of their build's.
+    fn check_options(&self) -> Result<(), Stop> {
+        let id = &self.line.device.id;
+        let Some(report) = self.line.night.report(id) else { return Ok(()) };
+        let plan = self.line.night.plan();
+        for point in plan.points.iter().filter(|point| point.ids.device == *id) {
+            let Work::LlamaBench(work) = &point.work else { continue };
+            let Some(help) = files::said(point, files::HELP, &report) else { continue };
+            if let Some(unknown) = backend::llama_bench::unknown_options(work, &point.settings, help).into_iter().next() {
+                let version = files::said(point, files::VERSION, &report).and_then(backend::llama_bench::help::version);
+                return Err(Stop::Fatal(RunError::UnknownOption(Box::new(UnknownOption {
+                    option: unknown.option,
+                    nearest: unknown.nearest,
+                    program: work.program.clone(),
+                    version: version.map(str::to_owned),
+                    device: id.clone(),
+                }))));
             }
         }
         Ok(())

@@ -47,6 +47,19 @@ use crate::plan::PlanError;
 use crate::store::StoreError;
 use thiserror::Error;
 
+/// An option that a point asks for and its build hasn't.
+#[derive(Debug, Error)]
+#[error("`{program}` on device `{device}`{} has no option `{option}`", version.as_ref().map_or_else(String::new, |version| format!(" (version {version})")))]
+pub struct UnknownOption {
+    pub option: String,
+    /// Options that it has, the most alike first.
+    pub nearest: Vec<String>,
+    pub program: String,
+    /// As it says itself.
+    pub version: Option<String>,
+    pub device: String,
+}
+
 /// Why a campaign could not be run at all, or had to stop.
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -58,6 +71,8 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error("model `{model}` on device `{device}` ({path}) has sha256 {found}, the campaign declares {declared}")]
     OtherModel { model: String, device: String, path: String, found: String, declared: String },
+    #[error(transparent)]
+    UnknownOption(Box<UnknownOption>),
     #[error("model `{model}` was not copied to device `{device}`: {path} {why}")]
     Unpushed { model: String, device: String, path: String, why: String },
     /// A `local` device in a build without an agent: nothing of the campaign can run.
@@ -76,6 +91,7 @@ impl RunError {
             | RunError::NoAgent(_)
             | RunError::Filter(_)
             | RunError::OtherModel { .. }
+            | RunError::UnknownOption(_)
             | RunError::Unpushed { .. }
             | RunError::Store(StoreError::OtherCampaign { .. } | StoreError::PublicCopy { .. } | StoreError::Newer { .. }) => 2,
             RunError::Store(StoreError::Locked { .. }) => 4,
@@ -90,6 +106,11 @@ impl RunError {
             RunError::Plan(e) => Some(e.hint()),
             RunError::Store(e) => e.hint(),
             RunError::OtherModel { .. } => Some("put the right file there, or correct `sha256` in the campaign".into()),
+            RunError::UnknownOption(unknown) => {
+                let UnknownOption { nearest, program, .. } = unknown.as_ref();
+                let nearest: Vec<String> = nearest.iter().map(|option| format!("`{option}`")).collect();
+                Some(format!("the nearest that it has: {}; `{program} --help` on the device names all", nearest.join(", ")))
+            }
             RunError::Unpushed { .. } => Some("leave the file as it is while a campaign runs, and run again".into()),
             RunError::NoAgent(e) => e.hint(),
             RunError::Filter(_) | RunError::Io { .. } => None,

@@ -23,6 +23,7 @@ fn reports(devices: &[(&str, u32)]) -> BTreeMap<String, DeviceReport> {
             machine,
             engine,
             files: BTreeMap::new(),
+            programs: BTreeMap::new(),
             instruments: None,
             clock: None,
         }

@@ -6,6 +6,10 @@ use std::collections::BTreeSet;
 
 /// What llama-bench prints with these options: every sample takes as long as its number says.
 const TOOL: &str = r#"#!/bin/sh
+case $1 in
+  --help) printf 'usage: llama-bench [options]\n  -m, --model <f>\n  -p <n>\n  -n <n>\n  -d <n>\n  -t, --threads <n>\n  -r <n>\n  -o <f>\n  --progress\n  -ctk <t>\n  -fa, --flash-attn <on|off>\n  -ngl <n>\n'; exit 0;;
+  --version) echo "version: 9.9 (build 7, commit abc1234)" >&2; exit 0;;
+esac
 echo "$@" >> LAB/count
 d=0
 while [ $# -gt 0 ]; do
@@ -129,4 +133,22 @@ fn decode_is_not_measured_without_a_real_prompt() {
         let plan = lab.run(&["plan", "c.yaml"]).expect(2);
         assert!(plan.stderr().contains(said), "{}", plan.stderr());
     }
+}
+
+#[test]
+fn an_option_that_the_build_has_not_stops_the_campaign_before_anything_runs() {
+    let lab = lab("n_prompt: 32\nn_gen: 0\nflags: { --flash-atn: [\"on\", \"off\"] }");
+    for command in [&["run", "c.yaml"][..], &["plan", "c.yaml", "--refresh"]] {
+        let said = lab.run(command).expect(2).stderr();
+        assert!(said.contains("`tools/llama-bench` on device `here` (version 9.9 (build 7, commit abc1234)) has no option `--flash-atn`"), "{said}");
+        assert!(said.contains("hint: the nearest that it has: `--flash-attn`"), "{said}");
+    }
+    assert_eq!((lab.read("count").as_str(), lab.records("c").len()), ("", 0));
+    // Options that are there are no matter, and a build that says nothing of its options is tried.
+    lab.write("c.yaml", lab.read("c.yaml").replace("--flash-atn", "--flash-attn"));
+    run(&lab, 0);
+    let silent = lab.read("tools/llama-bench").replace("--help) printf", "--help) exec sleep 0; printf");
+    lab.write("tools/llama-bench", silent);
+    lab.write("c.yaml", lab.read("c.yaml").replace("--flash-attn", "--flash-atn"));
+    run(&lab, 0);
 }

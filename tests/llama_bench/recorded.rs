@@ -2,6 +2,7 @@
 
 use crate::shared;
 use isotherm::backend::ParseSpec;
+use isotherm::backend::llama_bench::help;
 use isotherm::run::assemble;
 use isotherm::run::manifest::Manifest;
 use isotherm::store::record::{Identity, Kind, LlamaBenchAsked, ModelBlock, PointIds, Reason, Record, Status};
@@ -304,4 +305,33 @@ fn a_test_that_was_whole_before_the_tool_was_killed_stays_in_what_is_kept_and_in
         assert!(record.metrics.is_empty() && record.tests.is_empty(), "{name}");
         assert_eq!(record.raw.stdout.head.as_ref().map(|head| head.data.as_str()), Some(recorded.stdout.as_str()), "{name}");
     }
+}
+
+#[test]
+fn options_that_a_build_has_and_has_not_are_told_by_its_own_help() {
+    let Some(folder) = shared::recordings("llama.cpp") else { return };
+    let recorded = Recorded::all(&folder);
+    let help = &recorded["bench_help"].stdout;
+    let known = help::options(help);
+    assert!(
+        ["-m", "--model", "-p", "-n", "-d", "-r", "-o", "--progress", "-fa", "-ctk", "-ot", "--override-tensor", "-hfr"]
+            .iter()
+            .all(|name| known.contains(name)),
+        "{known:?}"
+    );
+    assert!(known.iter().all(|name| name.starts_with('-') && !name.contains(['<', '(', ','])), "{known:?}");
+    // What the build refused is what its help doesn't name.
+    for (name, recorded) in &recorded {
+        let refused = recorded.stderr.lines().find_map(|line| line.strip_prefix("error: invalid parameter for argument: "));
+        let is_value = ["bench_bad_format", "bench_bad_value", "bench_dev_cuda0", "bench_neg_n"].contains(&name.as_str());
+        if !recorded.argv.is_empty() && !recorded.argv[0].contains("sh") && name != "bench_help" {
+            let tool = recorded.argv.iter().position(|element| element.ends_with("llama-bench")).unwrap();
+            let unknown: Vec<String> = help::unknown(help, &recorded.argv[tool..]).into_iter().map(|unknown| unknown.option).collect();
+            let expected: Vec<String> = refused.filter(|_| !is_value).into_iter().map(str::to_owned).collect();
+            assert_eq!(unknown, expected, "{name}");
+        }
+    }
+    let gone = help::unknown(help, &["llama-bench".to_owned(), "--flash-atn".to_owned()]);
+    assert_eq!(gone[0].nearest[0], "--flash-attn");
+    assert_eq!(help::version(&recorded["bench_version"].stderr), Some("0.5.0-dev (build 1, commit 0c1e570)"));
 }

@@ -9,6 +9,7 @@ pub mod gguf;
 pub mod links;
 pub mod machine;
 pub mod mapped;
+pub mod programs;
 pub mod resident;
 
 use crate::{capture, sys};

@@ -252,7 +252,13 @@ fn inspect(keeper: &Keeper, request: &InspectRequest) -> Result<Inspected, Failu
         None => sensors.instruments().to_vec(),
     };
     drop(sensors);
-    Ok(Inspected { machine: keeper.machine(), files, snapshot, instruments })
+    drop(hashes);
+    let programs = match &keeper.state().current {
+        // It would be measured beside that.
+        Some(_) => std::collections::BTreeMap::new(),
+        None => inspect::programs::ask(&request.programs),
+    };
+    Ok(Inspected { machine: keeper.machine(), files, snapshot, instruments, programs })
 }
 
 fn run_state(keeper: &Keeper, run_id: &str) -> RunState {

@@ -7,6 +7,7 @@ use crate::{capture, sys};
 use isotherm_wire::inspect::ContainmentCapability;
 use isotherm_wire::probe::{Absent, Cause};
 use isotherm_wire::task::Secrets;
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -47,12 +48,21 @@ impl Runner {
 
     /// Execute a program with nothing of our environment, and wait for its end.
     pub fn run(&self, argv: &[&str], stdin: Option<String>, limit: Duration) -> Result<Output, Absent> {
+        self.launch("/", &BTreeMap::new(), argv, stdin, limit)
+    }
+
+    /// The same in a directory, and with variables.
+    pub fn run_in(&self, cwd: &str, env: &BTreeMap<String, String>, argv: &[&str], limit: Duration) -> Result<Output, Absent> {
+        self.launch(cwd, env, argv, None, limit)
+    }
+
+    fn launch(&self, cwd: &str, own_env: &BTreeMap<String, String>, argv: &[&str], stdin: Option<String>, limit: Duration) -> Result<Output, Absent> {
         let Runner::Contained(capability) = self else { return Err(absent(Cause::NotTried, COPY)) };
         let env = [("PATH", crate::inspect::files::DEFAULT_PATH), ("LANG", "C.UTF-8"), ("RTEN_NUM_THREADS", "1")];
         let launch = Launch {
             argv: argv.iter().map(|&arg| arg.to_owned()).collect(),
-            env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            cwd: "/".into(),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).chain(own_env.clone()).collect(),
+            cwd: cwd.into(),
             stdin,
             grace_ms: GRACE_MS,
             cgroup: None,

@@ -6,7 +6,7 @@
 mod clock;
 mod display;
 mod energy;
-mod execute;
+pub mod execute;
 mod gpu;
 mod inference;
 mod permission;

@@ -13,6 +13,30 @@ pub struct InspectRequest {
     /// Read energy instruments rarely and this often a second in turn, too, unless a run is executing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling_hz: Option<f64>,
+    /// Programs that are asked what they say of themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramQuery>,
+}
+
+/// A program to execute for what it says. The answer stands under the same `key`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramQuery {
+    pub key: String,
+    pub program: FileQuery,
+    /// After its name: `--help`, say.
+    pub args: Vec<String>,
+    /// Variables beside the agent's usual ones.
+    pub env: BTreeMap<String, String>,
+}
+
+/// The answer to one [`ProgramQuery`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramAnswer {
+    /// Its stdout and stderr, one after the other, as far as they are text; whatever its exit code.
+    Said(String),
+    /// Why it said nothing: it isn't there, didn't answer in time, or wasn't asked.
+    Silent(String),
 }
 
 /// One name to look up on the device. The answer stands under the same `key`.
@@ -83,6 +107,9 @@ pub struct Inspected {
     /// Energy counters and power meters: those that runs can read, and why they can't read the others.
     #[serde(default)]
     pub instruments: Vec<Capability>,
+    /// What programs said.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, ProgramAnswer>,
 }
 
 /// Identity and make of a machine. `None` = the source is not there or not readable.

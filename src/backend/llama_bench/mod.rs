@@ -3,6 +3,7 @@
 //! One process measures both, as two tests of its own: `-p N` and `-n M`, each at the depth that is asked for. Which options a build has
 //! differs from build to build; nothing is passed that the point doesn't ask for.
 
+pub mod help;
 mod output;
 mod spans;
 
@@ -46,6 +47,12 @@ fn argv(work: &LlamaBenchWork, iterations: u32, model: &str) -> Vec<String> {
     argv.extend(["-o", "jsonl", "--progress"].map(str::to_owned));
     argv.extend(flags.iter().cloned());
     argv
+}
+
+/// Options of a point's command line that a build hasn't, by its help text.
+#[must_use]
+pub fn unknown_options(work: &LlamaBenchWork, settings: &Settings, help: &str) -> Vec<help::Unknown> {
+    help::unknown(help, &argv(work, settings.iterations, ""))
 }
 
 /// What of the campaign's request is this backend's own.
