@@ -179,9 +179,11 @@ fn the_example_of_the_documentation_is_understood_and_can_run() {
 }
 
 /// Points as counted by hand in the comments of each file, and whether this build can run it.
-const SHIPPED: [(&str, usize, bool); 8] = [
+const SHIPPED: [(&str, usize, bool); 9] = [
     // 2 models × 2 thread counts
     ("smoke", 4, true),
+    // 2 models × 2 thread counts × 2 depths
+    ("llama-smoke", 2 * 2 * 2, true),
     // 2 levels
     ("command", 2, true),
     // 2 sizes of a piece

@@ -48,7 +48,7 @@ impl ParseSpec {
 pub const WINDOW: &str = "window";
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [Code; 4] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun, Code::CpuFallback];
+pub const READ_ISSUES: [Code; 5] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun, Code::CpuFallback, Code::BeyondTrainedContext];
 
 /// What a backend reads out of a result whose workload ended by itself.
 #[derive(Debug, Default)]

@@ -59,6 +59,16 @@ isotherm_wire::table! {
             headline: Headline::LeftOutUnlessIncluded,
             hint: "see which of both is wrong: the path or what is declared; left out, `quantization` is read from the file",
         }
+        BeyondTrainedContext {
+            code: "beyond_trained_context",
+            words: "beyond_trained_context",
+            stands: Stands::Record,
+            severity: Severity::Warning,
+            means: "The model worked on more tokens than it was trained for",
+            when: "`llama-bench`: `depth` and what is measured at it are together more than the context that the header of the model's file tells",
+            headline: Headline::LeftOutUnlessIncluded,
+            hint: "lower `depth`, `n_prompt` or `n_gen`; speed is that of a use which the model isn't made for (`isotherm report DIR --include degraded` shows it)",
+        }
         InputChanged {
             code: "input_changed",
             words: "input_changed",

@@ -260,6 +260,9 @@ pub(super) fn read(rules: &ParseSpec, output: &RawOutput, exit_code: i32, model:
         let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
         failure = Some((Reason::ModelMissing, words));
     }
+    if let (ParseSpec::LlamaBench(asked), Some(trained)) = (rules, model.and_then(|model| model.gguf()?.context_length)) {
+        reading.issues.extend(backend::llama_bench::beyond_trained_context(asked, trained));
+    }
     (failure, reading)
 }
 

@@ -177,6 +177,14 @@ fn cpu_fallback(asked: &Asked, test: &Test) -> Option<Issue> {
     Some(Issue::new(Code::CpuFallback, message))
 }
 
+/// More tokens than a model was trained for: the tool goes on without a word. `trained`: as its file says.
+#[must_use]
+pub fn beyond_trained_context(asked: &Asked, trained: u64) -> Option<Issue> {
+    let tokens = u64::from(asked.depth) + u64::from(asked.n_prompt.max(asked.n_gen));
+    let message = || format!("{tokens} tokens of context for a model that was trained for {trained}");
+    (tokens > trained).then(|| Issue::new(Code::BeyondTrainedContext, message()))
+}
+
 impl Test {
     fn recorded(&self, spans_ns: Vec<(u64, u64)>) -> LlamaBenchTest {
         LlamaBenchTest {

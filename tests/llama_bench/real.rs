@@ -1,0 +1,147 @@
+//! Campaigns with the real llama-bench, on models of some hundred kilobytes.
+
+use crate::lab::{Lab, eventually};
+use crate::llama;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Tokens that the tiny models were made for.
+const TRAINED: u64 = 2048;
+
+/// A lab whose campaign has this block, with the tool and a model; `None` without the tool.
+fn lab(block: &str) -> Option<Lab> {
+    let tool = llama::tool("llama-bench")?;
+    let lab = Lab::new();
+    fs::copy(llama::model("tiny-q8_0.gguf"), lab.path("q8.gguf")).unwrap();
+    let campaign = format!(
+        "campaign: c
+devices: {{ here: {{ local: {{}}, builds: {{ real: {{ llama_bench: {tool:?} }} }} }} }}
+models: {{ q8: {{ path: q8.gguf }} }}
+defaults: {{ retry_contaminated: 0, repetitions: 1, timeout: 60s, iterations: 2, prepare: {{ settle: 0ms }} }}
+matrix:
+  - devices: here
+    backend: llama-bench
+    model: q8
+"
+    );
+    let lines: String = block.lines().map(|line| format!("    {}\n", line.trim_start())).collect();
+    lab.write("c.yaml", campaign + &lines);
+    Some(lab)
+}
+
+fn text(stream: &Value) -> &str {
+    stream["head"]["data"].as_str().unwrap()
+}
+
+/// What the tool printed behind a field, test by test.
+fn printed<'t>(stdout: &'t str, field: &str) -> Vec<&'t str> {
+    let key = format!("\"{field}\": ");
+    stdout.lines().filter_map(|line| Some(line.split_once(&key)?.1.split(',').next().unwrap())).collect()
+}
+
+#[track_caller]
+fn is_right(record: &Value) {
+    let axes = &record["ids"]["point"]["axes"];
+    assert_eq!((&record["status"], &record["message"]), (&json!("ok"), &Value::Null), "{axes}");
+    // What else the machine did meanwhile is another matter than what the tool said.
+    let of_tool = |issue: &&Value| ["cpu_fallback", "beyond_trained_context"].contains(&issue["code"].as_str().unwrap());
+    assert_eq!(record["issues"].as_array().unwrap().iter().filter(of_tool).count(), 0);
+    let tests = record["tests"].as_array().unwrap();
+    let depth = axes["depth"].as_u64().unwrap();
+    let at = if depth > 0 { format!(" @ d{depth}") } else { String::new() };
+    assert_eq!(tests.iter().map(|test| test["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), [format!("pp32{at}"), format!("tg8{at}")]);
+    for (phase, printed) in ["prefill", "decode"].iter().zip(printed(text(&record["raw"]["stdout"]), "avg_ts")) {
+        let mean = record["metrics"][format!("{phase}_llama_bench_avg_ts")]["value"].as_f64().unwrap();
+        assert_eq!(format!("{mean:.6}"), printed);
+        assert!(record["metrics"][format!("{phase}_tps")]["value"].as_f64().unwrap() > 0.0);
+    }
+    let (spawn, exit) = (&record["time"]["spawn_monotonic_ns"], &record["time"]["exit_monotonic_ns"]);
+    let mut before = spawn.as_u64().unwrap();
+    for test in tests {
+        let (samples, spans) = (test["samples_ns"].as_array().unwrap(), test["spans_ns"].as_array().unwrap());
+        assert_eq!((samples.len(), spans.len()), (2, 2), "{test}");
+        for (sample, span) in samples.iter().zip(spans) {
+            let (start, end) = (span[0].as_u64().unwrap(), span[1].as_u64().unwrap());
+            assert_eq!(end - start, sample.as_u64().unwrap());
+            assert!(before <= end && end <= exit.as_u64().unwrap(), "{test}");
+            before = end;
+        }
+    }
+    let executed = &record["executed"];
+    assert_eq!((&executed["n_threads"], &executed["type_k"], &executed["backends"]), (&axes["threads"], &axes["flags.-ctk"], &json!("CPU")));
+    let weights = record["workload"]["model"]["header"]["gguf"]["weight_bytes"].as_u64().unwrap();
+    assert_eq!(executed["model_size"], weights, "the tool and the file's own header agree");
+}
+
+#[test]
+fn a_campaign_over_threads_depth_and_kv_type_goes_on_after_its_controller_was_killed() {
+    let Some(lab) = lab("threads: [1, 2]\ndepth: [0, 64]\nflags: { -ctk: [f16, q8_0] }\nn_prompt: 32\nn_gen: 8") else { return };
+    let mut controller = lab.start(&["run", "c.yaml"]);
+    eventually("two records", || (lab.records("c").len() >= 2).then_some(()));
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let before: BTreeMap<String, Value> = lab.records("c").into_iter().map(|(path, record)| (path.display().to_string(), record)).collect();
+    assert!(before.len() < 8, "it was killed on its way");
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let records = lab.records("c");
+    assert_eq!(records.len(), 8);
+    for (path, record) in &records {
+        is_right(record);
+        let earlier = before.get(&path.display().to_string());
+        assert!(earlier.is_none_or(|earlier| earlier == record), "what was there stays");
+    }
+    lab.run(&["verify", "results/c"]).expect(0);
+    assert!(lab.run(&["run", "c.yaml"]).expect(0).stderr().contains("nothing to do: 8 jobs with a valid record"));
+    let report = lab.run(&["report", "results/c", "--format", "markdown"]).expect(0).stdout();
+    for metric in ["prefill_tps", "decode_tps", "decode_llama_bench_avg_ts", "decode_gb_s"] {
+        assert!(report.contains(metric), "{report}");
+    }
+}
+
+#[test]
+fn what_the_real_tool_keeps_quiet_about_is_an_issue_and_what_it_refuses_has_its_words() {
+    for (block, status, reason, code, words) in [
+        ("threads: 1\nn_prompt: 32\nn_gen: 0\nflags: { -ngl: \"99\" }", "ok", Value::Null, "cpu_fallback", ""),
+        (&format!("threads: 1\nn_prompt: 32\nn_gen: 0\ndepth: {TRAINED}"), "ok", Value::Null, "beyond_trained_context", ""),
+        ("threads: 1\nn_prompt: 32\nn_gen: 0\nflags: { -fa: sometimes }", "failed", json!("exit_code"), "", "invalid parameter for argument: -fa"),
+        ("threads: 1\nn_prompt: 32\nn_gen: 0\nflags: { -fa: \"off\", -ctv: q8_0 }", "failed", json!("exit_code"), "", "failed to create context"),
+    ] {
+        let Some(lab) = lab(block) else { return };
+        lab.run(&["run", "c.yaml"]);
+        let record = lab.only_record("c");
+        assert_eq!((&record["status"], &record["reason"]), (&json!(status), &reason), "{block}: {}", record["message"]);
+        assert!(code.is_empty() || record["issues"].as_array().unwrap().iter().any(|issue| issue["code"] == code), "{block}: {}", record["issues"]);
+        assert!(record["message"].as_str().unwrap_or_default().contains(words), "{block}: {}", record["message"]);
+    }
+}
+
+#[test]
+fn a_model_that_is_cut_short_fails_its_runs_in_the_tools_words() {
+    let Some(lab) = lab("threads: 1\nn_prompt: 32\nn_gen: 0") else { return };
+    let whole = fs::read(lab.path("q8.gguf")).unwrap();
+    lab.write("q8.gguf", &whole[..whole.len() / 2]);
+    lab.run(&["run", "c.yaml"]).expect(1);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["reason"]), (&json!("failed"), &json!("exit_code")));
+    assert!(record["message"].as_str().unwrap().contains("failed to load model"), "{}", record["message"]);
+    assert!(record["workload"]["model"]["header"]["broken"].is_string(), "{}", record["workload"]);
+}
+
+#[test]
+fn an_option_of_last_years_builds_is_refused_with_the_version_before_anything_runs() {
+    let Some(lab) = lab("threads: 1\nn_prompt: 32\nn_gen: 0\nflags: { -mmp: \"0\" }") else { return };
+    let said = lab.run(&["run", "c.yaml"]).expect(2).stderr();
+    assert!(said.contains("(version 0.") && said.contains("has no option `-mmp`"), "{said}");
+    assert!(lab.records("c").is_empty());
+}
+
+#[test]
+fn the_shipped_campaign_runs() {
+    let Some(tool) = llama::tool("llama-bench") else { return };
+    let lab = Lab::new();
+    let campaign = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/llama-smoke.yaml");
+    let dir = tool.parent().unwrap().display().to_string();
+    lab.run_with(&["run", campaign, "--set", "prepare.settle=0s", "--set", "repetitions=1"], &[("LLAMA_DIR", &dir)]).expect(0);
+    assert_eq!(lab.records("llama-smoke").len(), 8);
+}
