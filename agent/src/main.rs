@@ -43,6 +43,7 @@ usage: isotherm-agent serve --nonce HEX [--state-dir DIR]   one connection, on s
        isotherm-agent smi PROGRAM                           asks nvidia-smi what it is asked itself; started by the keeper
        isotherm-agent ask                                   executes a program for what it says; started by the keeper
        isotherm-agent infer                                 builtin inference; a task on stdin, its output on stdout
+       isotherm-agent served                                starts a server, asks it, stops it; a task on stdin, its output on stdout
        isotherm-agent --version
 
 The controller copies this program to a device and starts it; nobody needs to call it by hand.
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Some("ask") => inspect::programs::main(),
         Some("smi") => gpu::smi::main(rest),
         Some("infer") => task::infer::run(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()).map_err(|e| e.to_string()),
+        Some("served") => task::served::run(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()),
         Some("--version" | "version") => {
             println!("isotherm-agent {} {}", env!("CARGO_PKG_VERSION"), sys::TARGET);
             Ok(())

@@ -3,6 +3,7 @@
 pub mod builtin;
 pub mod command;
 pub mod llama_bench;
+pub mod llama_server;
 pub mod memory;
 pub mod output;
 
@@ -40,6 +41,7 @@ impl ParseSpec {
             }
             // stderr has when each sample began.
             ParseSpec::LlamaBench(_) => vec![&TextSource::Stdout, &TextSource::Stderr],
+            ParseSpec::LlamaServer(_) => vec![&TextSource::Stdout],
         }
     }
 }
@@ -48,7 +50,8 @@ impl ParseSpec {
 pub const WINDOW: &str = "window";
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [Code; 5] = [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun, Code::CpuFallback, Code::BeyondTrainedContext];
+pub const READ_ISSUES: [Code; 6] =
+    [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun, Code::CpuFallback, Code::BeyondTrainedContext, Code::PromptCached];
 
 /// What a backend reads out of a result whose workload ended by itself.
 #[derive(Debug, Default)]
@@ -76,6 +79,7 @@ pub fn task(point: &Point, kind: Kind, model_path: Option<&str>, period: Duratio
         Work::Builtin { threads } => builtin::task(*threads, &point.settings, kind, model_path.unwrap_or_default(), period),
         Work::Command(work) => command::task(work, point.texts(model_path).argv, &point.settings),
         Work::LlamaBench(work) => llama_bench::task(work, &point.settings, model_path.unwrap_or_default()),
+        Work::LlamaServer(work) => llama_server::task(work, &point.settings, model_path.unwrap_or_default()),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
@@ -87,6 +91,7 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
         Work::Builtin { .. } => ParseSpec::Builtin { expected_digest: point.model.as_ref().and_then(|m| m.declared.output_digest.clone()) },
         Work::Command(work) => ParseSpec::Command { metrics: work.metrics.as_ref().clone(), success: work.success.as_ref().clone() },
         Work::LlamaBench(work) => ParseSpec::LlamaBench(llama_bench::asked(work, &point.settings)),
+        Work::LlamaServer(work) => ParseSpec::LlamaServer(llama_server::asked(work, &point.settings)),
         Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
     }
 }
@@ -98,6 +103,7 @@ pub fn requested(point: &Point, kind: Kind, period: Duration) -> IndexMap<String
     let own = match &point.work {
         Work::Builtin { threads } => builtin::requested(*threads, settings, kind, period),
         Work::LlamaBench(work) => llama_bench::requested(work, settings),
+        Work::LlamaServer(work) => llama_server::requested(work, settings),
         Work::Command(_) | Work::Later => vec![("warmup", settings.warmup.into())],
     };
     let mut requested: IndexMap<String, Value> = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -119,6 +125,7 @@ pub fn read(spec: &ParseSpec, output: &RawOutput, exit_code: i32) -> Reading {
         ParseSpec::Builtin { expected_digest } => builtin::read(expected_digest.as_deref(), output, exit_code),
         ParseSpec::Command { metrics, success } => command::read(metrics, success, output, exit_code),
         ParseSpec::LlamaBench(asked) => llama_bench::read(asked, output, exit_code),
+        ParseSpec::LlamaServer(asked) => llama_server::read(asked, output, exit_code),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     exceptions::{self, Included, Named},
     fields::{Fields, Slot, fields, known_name, not_yet, report_repeats},
     level::Level,
-    llama_bench,
+    llama_bench, llama_server,
     merge::{self, Assignment},
     model::{AxisValue, Backend, Block, Device, Dominance, Linked, Model, Settings},
     settings,
@@ -127,6 +127,7 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         Some("builtin") => Some(Backend::Builtin),
         Some("command") => command::command(&fields, &names, around.source, out).map(|command| Backend::Command(Box::new(command))),
         Some("llama-bench") => Some(Backend::LlamaBench),
+        Some("llama-server") => Some(Backend::LlamaServer),
         Some(later) => Some(Backend::Later(later)),
         None => None,
     };
@@ -235,13 +236,18 @@ fn sweep(fields: &Fields<'_>, backend: Option<&'static str>, level: &'static Lev
         let after_model = swept.groups.iter().position(|group| group[0].axis.name == "model").map_or(0, |at| at + 1);
         swept.groups.insert(after_model, vec![FoundAxis::implied("threads", AxisValue::Int(1), fields.place)]);
     }
-    if backend == Some("llama-bench") {
-        for (axis, value) in llama_bench::IMPLIED {
+    let of_llama = match backend {
+        Some("llama-bench") => Some((llama_bench::IMPLIED, llama_bench::TAKEN)),
+        Some("llama-server") => Some((llama_server::IMPLIED, llama_server::TAKEN)),
+        _ => None,
+    };
+    if let Some((implied, taken)) = of_llama {
+        for (axis, value) in implied {
             if !has(&swept, axis) {
                 swept.groups.push(vec![FoundAxis::implied(axis, AxisValue::Int(value), fields.place)]);
             }
         }
-        llama_bench::check_flags(swept.axes(), out);
+        llama_bench::check_flags(backend.unwrap_or_default(), swept.axes(), taken, out);
     }
     if !has(&swept, "build") {
         implied_build(&mut swept, fields, backend, ids.builds, out);
@@ -347,7 +353,11 @@ fn check_models(cases: &[Case<'_>], around: &Surroundings<'_>, out: &mut Diagnos
 
 /// Every build of the block is there on every device that it runs on.
 fn check_builds(cases: &[Case<'_>], backend: Option<&str>, around: &Surroundings<'_>, out: &mut Diagnostics) {
-    let needed = (backend == Some("llama-bench")).then_some(llama_bench::TOOL);
+    let needed = match backend {
+        Some("llama-bench") => Some(llama_bench::TOOL),
+        Some("llama-server") => Some(llama_server::TOOL),
+        _ => None,
+    };
     for case in cases {
         for (id, place) in case.texts("build") {
             for device in case.devices.iter().filter_map(|id| around.devices.get(id.as_str())?.as_ref()) {
@@ -358,7 +368,7 @@ fn check_builds(cases: &[Case<'_>], backend: Option<&str>, around: &Surroundings
                 };
                 if let Some(tool) = needed.filter(|tool| !tools.contains_key(*tool)) {
                     out.error(place, format!("the build {} of device {} has no {}", tick(id), tick(&device.id), tick(tool)))
-                        .hint(format!("add its path: `builds: {{ {id}: {{ {tool}: ~/llama.cpp/build/bin/llama-bench }} }}`"));
+                        .hint(format!("add its path: `builds: {{ {id}: {{ {tool}: ~/llama.cpp/build/bin/{} }} }}`", tool.replace('_', "-")));
                 }
             }
         }

@@ -12,7 +12,7 @@ pub const TOOL: &str = "llama_bench";
 pub const IMPLIED: [(&str, i64); 3] = [("n_prompt", 512), ("n_gen", 128), ("depth", 0)];
 
 /// Options that are given by a key, or by isotherm itself.
-const TAKEN: [(&[&str], &str); 13] = [
+pub const TAKEN: &[(&[&str], &str)] = &[
     (&["-m", "--model", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"], "`model` says which file"),
     (&["-p", "--n-prompt"], "write `n_prompt`"),
     (&["-n", "--n-gen"], "write `n_gen`"),
@@ -28,12 +28,12 @@ const TAKEN: [(&[&str], &str); 13] = [
     (&["-h", "--help", "--version", "--list-devices"], "with it nothing is measured"),
 ];
 
-/// What `flags` can't say.
-pub fn check_flags<'a>(axes: impl Iterator<Item = &'a FoundAxis>, out: &mut Diagnostics) {
+/// What `flags` of a tool of llama.cpp can't say.
+pub fn check_flags<'a>(backend: &str, axes: impl Iterator<Item = &'a FoundAxis>, taken: &[(&[&str], &str)], out: &mut Diagnostics) {
     for found in axes {
         let Some(flag) = found.axis.name.strip_prefix("flags.") else { continue };
-        if let Some((_, hint)) = TAKEN.iter().find(|(flags, _)| flags.contains(&flag)) {
-            out.error(found.key, format!("{} is no option for `flags` of `llama-bench`", tick(flag))).hint(*hint);
+        if let Some((_, hint)) = taken.iter().find(|(flags, _)| flags.contains(&flag)) {
+            out.error(found.key, format!("{} is no option for `flags` of {}", tick(flag), tick(backend))).hint(*hint);
         }
     }
 }

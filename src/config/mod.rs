@@ -15,6 +15,7 @@ mod expression;
 mod fields;
 mod level;
 mod llama_bench;
+mod llama_server;
 mod merge;
 pub mod model;
 mod reference;

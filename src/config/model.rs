@@ -155,6 +155,8 @@ pub enum Backend {
     Command(Box<Command>),
     /// llama.cpp's own benchmark.
     LlamaBench,
+    /// llama.cpp's server.
+    LlamaServer,
     /// Known by name: a campaign with it can be planned, and is refused before it runs.
     Later(&'static str),
 }
@@ -167,6 +169,7 @@ impl Backend {
             Backend::Builtin => "builtin",
             Backend::Command(_) => "command",
             Backend::LlamaBench => "llama-bench",
+            Backend::LlamaServer => "llama-server",
             Backend::Later(name) => name,
         }
     }
@@ -306,6 +309,10 @@ pub struct Settings {
     pub repetitions: u32,
     /// From spawn of the workload to its exit.
     pub timeout: Duration,
+    /// `llama-server` only: from its spawn until it is ready.
+    pub startup_timeout: Duration,
+    /// `llama-server` only: what a request may take.
+    pub slo: Option<Slo>,
     /// The wait before each run.
     pub settle: Settle,
     /// What is done to the device before that.
@@ -323,7 +330,7 @@ pub struct Settings {
     pub warmup: u32,
     /// `builtin` only.
     pub rounds: u32,
-    /// `builtin`: timed inferences per round; `llama-bench`: samples of each test.
+    /// `builtin`: timed inferences per round; `llama-bench`: samples of each test; `llama-server`: requests of each client.
     pub iterations: u32,
     /// `builtin` only: pause between rounds.
     pub cooldown: Duration,
@@ -333,6 +340,15 @@ pub struct Settings {
     pub dominance: Option<Dominance>,
     /// What no sensor tells, over that of the device.
     pub conditions: IndexMap<String, String>,
+}
+
+/// What a request may take to count as served well; a limit that isn't there is kept by all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slo {
+    /// Until its first token.
+    pub ttft: Option<Duration>,
+    /// For each token after it.
+    pub tpot: Option<Duration>,
 }
 
 /// The wait before a run.
@@ -490,6 +506,8 @@ impl Settings {
         Settings {
             repetitions: 4,
             timeout: Duration::from_secs(3600),
+            startup_timeout: Duration::from_secs(600),
+            slo: None,
             settle: Settle::Quiet(Quiet::BUILTIN),
             prepare: Preparation::default(),
             limits: Limits::default(),
@@ -504,7 +522,11 @@ impl Settings {
                 _ => 1,
             },
             rounds: 12,
-            iterations: if backend == "llama-bench" { 3 } else { 60 },
+            iterations: match backend {
+                "llama-bench" => 3,
+                "llama-server" => 10,
+                _ => 60,
+            },
             cooldown: Duration::from_millis(500),
             retry_contaminated: 1,
             dominance: None,

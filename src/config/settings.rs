@@ -5,7 +5,7 @@ use super::{
     fields::{Fields, Slot},
     model::{
         Dominance, FatalReason, Frequency, Limits, MOST_IN_WINDOW, MOST_REPETITIONS, OnSensorLoss, OnTimeout, Order, Power, Preparation, Quiet,
-        Settings, Settle, When, Window,
+        Settings, Settle, Slo, When, Window,
     },
     vocabulary,
     yaml::Kind,
@@ -35,6 +35,17 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
                     slot.refuse("`timeout` is zero".to_owned(), "write how long a run may take, like `timeout: 1h`", out);
                 }
             }
+            "startup_timeout" => {
+                set(&mut settings.startup_timeout, slot.duration(out));
+                if settings.startup_timeout.is_zero() {
+                    slot.refuse(
+                        "`startup_timeout` is zero".to_owned(),
+                        "write how long a server may take to be ready, like `startup_timeout: 10m`",
+                        out,
+                    );
+                }
+            }
+            "slo" => set(&mut settings.slo, slo(slot, out).map(Some)),
             "prepare" => {
                 let Some(inner) = slot.fields(&vocabulary::PREPARE, "prepare: { settle: 10s }", out) else { continue };
                 prepare(&mut settings.prepare, &inner, out);
@@ -178,6 +189,16 @@ fn window(settings: &mut Window, slot: Slot<'_>, out: &mut Diagnostics) {
     }
 }
 
+fn slo(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Slo> {
+    let fields = slot.fields(&vocabulary::SLO, "slo: { ttft: 500ms, tpot: 50ms }", out)?;
+    let limit = |name: &str, out: &mut Diagnostics| fields.get(name).and_then(|slot| slot.duration(out));
+    let slo = Slo { ttft: limit("ttft", out), tpot: limit("tpot", out) };
+    if fields.iter().next().is_none() {
+        slot.refuse("`slo` says nothing".to_owned(), "write what a request may take, like `slo: { ttft: 500ms, tpot: 50ms }`", out);
+    }
+    Some(slo)
+}
+
 fn dominance(slot: Slot<'_>, out: &mut Diagnostics) -> Option<Dominance> {
     let fields = slot.fields(&vocabulary::DOMINANCE, "dominance: { axis: depth, on: oom }", out)?;
     let hint = "write it like `dominance: { axis: depth, on: [oom, timeout] }`";
@@ -215,10 +236,12 @@ mod tests {
         assert_eq!((MEASURE.key("power").expect("a key").default, builtin.power), ("off", Power::Off));
         assert_eq!((default("order"), builtin.order), ("interleaved", Order::Interleaved));
         assert_eq!(default("retry_contaminated"), builtin.retry_contaminated.to_string());
-        assert_eq!(default("warmup"), format!("builtin: {}, command: {}", builtin.warmup, command.warmup));
+        assert_eq!(default("warmup"), format!("builtin: {}, command and llama-server: {}", builtin.warmup, command.warmup));
         assert_eq!(default("rounds"), builtin.rounds.to_string());
-        let llama_bench = Settings::builtin_defaults("llama-bench");
-        assert_eq!(default("iterations"), format!("builtin: {}, llama-bench: {}", builtin.iterations, llama_bench.iterations));
+        let [bench, server] = ["llama-bench", "llama-server"].map(Settings::builtin_defaults);
+        let expected = format!("builtin: {}, llama-bench: {}, llama-server: {}", builtin.iterations, bench.iterations, server.iterations);
+        assert_eq!(default("iterations"), expected);
+        assert_eq!(duration(default("startup_timeout")), server.startup_timeout);
         assert_eq!(duration(default("cooldown")), builtin.cooldown);
     }
 }

@@ -22,7 +22,7 @@ pub static BACKENDS: [Word; 6] = [
     word("builtin", "inference of an ONNX model by the engine inside the agent"),
     word("command", "any program, its numbers read by rules"),
     word("llama-bench", "prefill and decode throughput by llama.cpp's own benchmark"),
-    later("llama-server", "latency of streamed requests to llama.cpp's server"),
+    word("llama-server", "latency of streamed requests to llama.cpp's server"),
     later("onnx", "ONNX Runtime, with its execution providers"),
     later("membw", "memory bandwidth of the device"),
 ];
@@ -52,7 +52,7 @@ static ON_TIMEOUT: [Word; 3] =
     [word("flag", "the run is made and has an issue"), word("fail", "it is not made, and failed"), word("skip", "it is not made, and skipped")];
 static WINDOW_MODES: [Word; 2] = [word("auto", "as many as fill the target"), word("fixed", "as many as a timing run")];
 static DOMINANCE_ON: [Word; 3] = [word("oom", ""), word("memory_thrash", ""), word("timeout", "")];
-static AUTO: [Word; 1] = [word("auto", "depth + n_prompt + n_gen, rounded up")];
+static AUTO: [Word; 1] = [word("auto", "n_prompt + n_gen, rounded up to a multiple of 256, for each of `concurrency`")];
 static OFF: [Word; 2] = [word("off", ""), word("false", "")];
 static SENSOR_LOSS: [Word; 2] = [word("continue", "it goes on"), word("stop", "it ends; where there is no sensor, it isn't started")];
 
@@ -214,7 +214,7 @@ static SETTINGS: [Key; 20] = [
     )
     .default("4"),
     key("timeout", Shape::Duration, "From spawn of the workload to its exit. Every warm-up invocation has the same limit").default("1h"),
-    key("startup_timeout", Shape::Duration, "Until a server is ready").default("10m").later(),
+    key("startup_timeout", Shape::Duration, "From spawn of a server until it is ready").default("10m").on(&["llama-server"]),
     key("prepare", Shape::Map(&PREPARE), "What is done to the device before a point"),
     key("measure", Shape::Map(&MEASURE), "How it is measured"),
     key("order", Shape::Choice(&ORDERS), "How the arms of a group follow each other").default("interleaved"),
@@ -226,19 +226,19 @@ static SETTINGS: [Key; 20] = [
         Shape::Whole(0, 1_000_000),
         "`command`: whole invocations before the measured one; else inferences, requests or passes before the timed ones",
     )
-    .default("builtin: 10, command: 1")
+    .default("builtin: 10, command and llama-server: 1")
     .on(&["builtin", "command", "llama-server", "onnx", "membw"]),
     key("rounds", Shape::Whole(1, 1_000_000), "Blocks of iterations in a run").default("12").on(&["builtin", "onnx", "membw"]),
     key(
         "iterations",
         Shape::Whole(1, 1_000_000),
-        "Timed inferences in a round; repetitions inside the tool for `llama-bench`; requests for `llama-server`",
+        "Timed inferences in a round; repetitions inside the tool for `llama-bench`; requests of each client for `llama-server`",
     )
-    .default("builtin: 60, llama-bench: 3")
+    .default("builtin: 60, llama-bench: 3, llama-server: 10")
     .on(&["builtin", "llama-bench", "llama-server", "onnx", "membw"]),
     key("cooldown", Shape::Duration, "Pause between rounds").default("500ms").on(&["builtin", "onnx"]),
     key("stable", Shape::WordOr(&OFF, &Shape::Map(&STABLE)), "Rounds until the number is stable").later().on(&["builtin", "onnx"]),
-    key("slo", Shape::Map(&SLO), "What a request may take to count as served well").later().on(&["llama-server"]),
+    key("slo", Shape::Map(&SLO), "What a request may take to count as served well: `goodput_rps`").on(&["llama-server"]),
     key("limits", Shape::Map(&LIMITS), "What ends a run"),
     key(
         "retry_contaminated",
@@ -281,18 +281,26 @@ static OF_BLOCK: [Key; 22] = [
     key(
         "threads",
         Shape::Axis(&Shape::Whole(1, 1024)),
-        "`builtin`: size of the engine's pool. `llama-bench`: `-t`. `command`: a value for `{threads}`, nothing else",
+        "`builtin`: size of the engine's pool. `llama-bench`, `llama-server`: `-t`. `command`: a value for `{threads}`, nothing else",
     )
     .default("builtin: 1"),
-    key("n_prompt", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens of the prompt; at least 32 where tokens are generated")
-        .default("llama-bench: 512")
+    key("n_prompt", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens of the prompt; for `llama-bench` at least 32 where tokens are generated")
+        .default("512")
         .on(&["llama-bench", "llama-server"]),
-    key("n_gen", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens generated").default("llama-bench: 128").on(&["llama-bench", "llama-server"]),
+    key("n_gen", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens generated").default("128").on(&["llama-bench", "llama-server"]),
     key("depth", Shape::Axis(&Shape::Whole(0, 1 << 30)), "Tokens in the context before").default("0").on(&["llama-bench"]),
-    key("n_ctx", Shape::Axis(&Shape::WordOr(&AUTO, &Shape::Whole(1, 1 << 30))), "Size of the context").default("auto").on(&["llama-server"]),
+    key(
+        "n_ctx",
+        Shape::Axis(&Shape::WordOr(&AUTO, &Shape::Whole(1, 1 << 30))),
+        "Tokens of context (`-c`), of all requests at a time together; `auto`: as many as they need",
+    )
+    .default("auto")
+    .on(&["llama-server"]),
     key("n_batch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Logical batch").on(&["llama-bench", "llama-server"]),
     key("n_ubatch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Physical batch").on(&["llama-bench", "llama-server"]),
-    key("concurrency", Shape::Axis(&Shape::Whole(1, 1 << 20)), "Requests at a time").on(&["llama-server"]),
+    key("concurrency", Shape::Axis(&Shape::Whole(1, 1 << 20)), "Clients that send requests at a time, and slots of the server (`-np`)")
+        .default("1")
+        .on(&["llama-server"]),
     key("tensor_batch", Shape::Axis(&Shape::Whole(1, 1 << 20)), "First dimension of the inputs").on(&["onnx"]),
     key("policy", Shape::List(&Shape::Map(&POLICY)), "Execution providers; a list is an axis").on(&["onnx"]),
     key("params", Shape::MapOf(&Shape::Axis(&Shape::Text)), "Free axes. Values keep their type: `1`, `1.0`, `true`, `\"1\"` are four values")
@@ -430,7 +438,7 @@ static STABLE: Level = level(
     ],
 );
 
-static SLO: Level =
+pub static SLO: Level =
     level("slo", "`slo`", "slo.", &[key("ttft", Shape::Duration, "Until the first token"), key("tpot", Shape::Duration, "Per token after it")]);
 
 static CONTROL: Level = level("control", "`control`", "control.", &[key("point", Shape::Text, "`first`: the first arm of every group").required()]);

@@ -45,6 +45,8 @@ pub enum PlanError {
     Empty { excluded: usize, dropped: usize },
     #[error("{} (block in line {line})", no_prompt(*n_prompt, *n_gen))]
     Prompt { line: usize, n_prompt: u32, n_gen: u32 },
+    #[error("a request of the block in line {line} has {n_prompt} tokens of prompt and generates {n_gen}")]
+    Request { line: usize, n_prompt: u32, n_gen: u32 },
     #[error("the condition of the block in line {line} has no answer at `{point}` on device `{device}`: {why}")]
     Condition { line: usize, point: String, device: String, why: String },
 }
@@ -62,6 +64,7 @@ impl PlanError {
             PlanError::Empty { dropped: 0, .. } => "remove an entry of `exclude`".into(),
             PlanError::Empty { .. } => "remove an entry of `exclude`, or widen `when`".into(),
             PlanError::Prompt { .. } => "write `n_prompt: 32` or more beside `n_gen`, or leave `n_gen` at 0 to measure prefill alone".into(),
+            PlanError::Request { .. } => "a request needs at least one of each: raise `n_prompt` or `n_gen`".into(),
             PlanError::Condition { device, .. } => {
                 format!("ask first whether it applies, as in `device.id != \"{device}\" and (…)`: what decides first keeps the rest from being asked")
             }
@@ -173,6 +176,7 @@ fn likeness(point: &Point) -> u64 {
     let argv = match &point.work {
         Work::Command(work) => work.argv.as_slice(),
         Work::LlamaBench(work) => work.flags.as_slice(),
+        Work::LlamaServer(work) => work.flags.as_slice(),
         Work::Builtin { .. } | Work::Later => &[],
     };
     // The order of variables means nothing.

@@ -46,9 +46,12 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
     if let Some(model) = &point.model {
         files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data), is_pushed: pushed.is_some() });
     }
-    if let Work::LlamaBench(work) = &point.work {
-        files.push(PointFile { part: Part::Program, query: query(&work.program, FileRole::Program), is_pushed: false });
-    }
+    let of_llama = match &point.work {
+        Work::LlamaBench(work) => Some(&work.program),
+        Work::LlamaServer(work) => Some(&work.program),
+        Work::Builtin { .. } | Work::Command(_) | Work::Later => None,
+    };
+    files.extend(of_llama.map(|program| PointFile { part: Part::Program, query: query(program, FileRole::Program), is_pushed: false }));
     if let Work::Command(command) = &point.work {
         for (i, element) in command.argv.iter().enumerate() {
             let (part, role) = if i == 0 { (Part::Program, FileRole::Program) } else { (Part::Argument(i), FileRole::Argument) };

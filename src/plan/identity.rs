@@ -4,7 +4,7 @@
 //! a new one does not build until it has a class.
 
 use super::files::{self, Answers, Part};
-use super::point::{CommandWork, LlamaBenchWork, Point, PointModel, Work};
+use super::point::{CommandWork, LlamaBenchWork, LlamaServerWork, Point, PointModel, Work};
 use super::power::Runs;
 use crate::clock::ClockOffset;
 use crate::config::model::{AxisValue, Limits, Model, Preparation, Quiet, Settings, Settle};
@@ -69,6 +69,8 @@ pub fn spec(point: &Point) -> Value {
     let Settings {
         repetitions: _,
         timeout: _,
+        startup_timeout: _,
+        slo: _,
         order: _,
         settle,
         prepare,
@@ -116,6 +118,14 @@ pub fn spec(point: &Point) -> Value {
             let LlamaBenchWork { program: _, n_prompt: _, n_gen: _, depth: _, threads: _, n_batch: _, n_ubatch: _, flags } = work.as_ref();
             put("flags", json!(flags));
             put("iterations", json!(iterations));
+        }
+        Work::LlamaServer(work) => {
+            // Likewise; a context that follows from the rest is nothing of its own.
+            let LlamaServerWork { program: _, n_prompt: _, n_gen: _, n_ctx: _, concurrency: _, threads: _, n_batch: _, n_ubatch: _, flags } =
+                work.as_ref();
+            put("flags", json!(flags));
+            put("iterations", json!(iterations));
+            put("workload_seed", json!(crate::backend::llama_server::SEED));
         }
         Work::Later => put("flags", json!(ids.axes.iter().filter(|(name, _)| name.starts_with("flags.")).collect::<Vec<_>>())),
     }

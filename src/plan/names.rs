@@ -70,6 +70,7 @@ pub(super) fn distinguish(points: &mut [Point]) {
             Work::Builtin { .. } | Work::Later => AxisValue::Text(String::new()),
             Work::Command(work) => AxisValue::Text(work.argv.join(" ")),
             Work::LlamaBench(work) => AxisValue::Text(work.flags.join(" ")),
+            Work::LlamaServer(work) => AxisValue::Text(work.flags.join(" ")),
         };
         offer("block.argv".into(), group.iter().map(argv).collect());
         let tuples: BTreeSet<String> = (0..group.len()).map(|k| format!("{:?}", differing.values().map(|v| &v[k]).collect::<Vec<_>>())).collect();

@@ -51,6 +51,7 @@ pub enum Work {
     },
     Command(Box<CommandWork>),
     LlamaBench(Box<LlamaBenchWork>),
+    LlamaServer(Box<LlamaServerWork>),
     /// Of a backend that this build knows by name: such a campaign is planned, and never run.
     Later,
 }
@@ -87,6 +88,25 @@ pub struct LlamaBenchWork {
     pub n_gen: u32,
     /// Tokens in the context before.
     pub depth: u32,
+    pub threads: Option<u32>,
+    pub n_batch: Option<u32>,
+    pub n_ubatch: Option<u32>,
+    /// Options of `flags`, with their values.
+    pub flags: Vec<String>,
+}
+
+/// What llama.cpp's server is to be asked; `None` = as the tool has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LlamaServerWork {
+    pub program: String,
+    /// Tokens of the prompt.
+    pub n_prompt: u32,
+    /// Tokens generated for each request.
+    pub n_gen: u32,
+    /// Tokens of context, of all requests at a time together; `None` = as many as they need.
+    pub n_ctx: Option<u32>,
+    /// Requests at a time.
+    pub concurrency: u32,
     pub threads: Option<u32>,
     pub n_batch: Option<u32>,
     pub n_ubatch: Option<u32>,
@@ -161,9 +181,9 @@ impl Point {
 /// Fewer tokens are no prompt: with none at all the weights are read for the first time while decode is measured.
 const LEAST_PROMPT: u32 = 32;
 
-/// Variables of llama-bench, unless the campaign says otherwise: ggml starts a debugger where it aborts, which prints into the output and
+/// Variables of llama.cpp's tools, unless the campaign says otherwise: ggml starts a debugger where it aborts, which prints into the output and
 /// takes its time.
-const OF_LLAMA_BENCH: &[(&str, &str)] = &[("GGML_NO_BACKTRACE", "1")];
+const OF_LLAMA: &[(&str, &str)] = &[("GGML_NO_BACKTRACE", "1")];
 
 /// What of a point has placeholders, with these replaced.
 struct Filled {
@@ -195,7 +215,7 @@ impl<'a> Maker<'a> {
         let varies = |axis: &&Axis| axis.swept || block.include.iter().any(|fixed| fixed.contains_key(&axis.name));
         let (inputs, metrics, success) = match &block.backend {
             Backend::Command(command) => (command.inputs.clone(), command.metrics.clone(), command.success.clone()),
-            Backend::Builtin | Backend::LlamaBench | Backend::Later(_) => Default::default(),
+            Backend::Builtin | Backend::LlamaBench | Backend::LlamaServer | Backend::Later(_) => Default::default(),
         };
         Maker {
             campaign,
@@ -247,6 +267,23 @@ impl<'a> Maker<'a> {
                     flags,
                 }))
             }
+            Backend::LlamaServer => {
+                let (n_prompt, n_gen) = (number(axes, "n_prompt").unwrap_or(0), number(axes, "n_gen").unwrap_or(0));
+                if n_prompt == 0 || n_gen == 0 {
+                    return Err(PlanError::Request { line: self.block.line, n_prompt, n_gen });
+                }
+                Work::LlamaServer(Box::new(LlamaServerWork {
+                    program: tool(device, axes, "llama_server").unwrap_or_else(|| "llama-server".into()),
+                    n_prompt,
+                    n_gen,
+                    n_ctx: number(axes, "n_ctx"),
+                    concurrency: number(axes, "concurrency").unwrap_or(1),
+                    threads: number(axes, "threads"),
+                    n_batch: number(axes, "n_batch"),
+                    n_ubatch: number(axes, "n_ubatch"),
+                    flags,
+                }))
+            }
             Backend::Later(_) => Work::Later,
         };
         let cpus = match axes.get("cpus") {
@@ -274,7 +311,7 @@ impl<'a> Maker<'a> {
     fn texts(&self, device: &Device, model: Option<&PointModel>, axes: &Combination<'_>) -> Filled {
         let fill = |template: &Template| render(template, device, model, axes);
         let filled = |text: &str| Template::parse(text).map_or_else(|_| text.to_owned(), |template| fill(&template));
-        let of_backend = if matches!(self.block.backend, Backend::LlamaBench) { OF_LLAMA_BENCH } else { &[] };
+        let of_backend = if matches!(self.block.backend, Backend::LlamaBench | Backend::LlamaServer) { OF_LLAMA } else { &[] };
         let mut env: IndexMap<String, String> = of_backend.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         env.extend(device.env.iter().map(|(name, value)| (name.clone(), fill(value))));
         let mut flags = Vec::new();
@@ -304,7 +341,7 @@ impl<'a> Maker<'a> {
         }
         let argv = match &self.block.backend {
             Backend::Command(command) => command.argv.iter().map(fill).chain(flags.iter().cloned()).collect(),
-            Backend::Builtin | Backend::LlamaBench | Backend::Later(_) => Vec::new(),
+            Backend::Builtin | Backend::LlamaBench | Backend::LlamaServer | Backend::Later(_) => Vec::new(),
         };
         Filled { texts: Texts { argv, env }, flags, axes: kept }
     }

@@ -48,6 +48,16 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), or leave the option out",
         }
+        PromptCached {
+            code: "prompt_cached",
+            words: "prompt_cached",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "Prefill was measured on less than the prompt",
+            when: "`llama-server`: the server says of a request that it had tokens of the prompt already (`cache_n`), although it was told not to use them",
+            headline: Headline::LeftOut,
+            hint: "look in `flags` and `env` for what makes the server keep prompts",
+        }
         QuantizationDiffers {
             code: "quantization_differs",
             words: "quantization_differs",

@@ -30,11 +30,11 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             "use a smaller model or fewer threads, or raise the memory limit; it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
         ),
         Reason::Timeout => given(
-            "Ran into `timeout`, measured or in a warm-up invocation",
-            "raise `timeout` in the campaign if it needs longer; otherwise see its last words in the record",
+            "Ran into `timeout`, measured or in a warm-up invocation; or a server was not ready within `startup_timeout`",
+            "raise it in the campaign if it needs longer; otherwise see its last words in the record",
         ),
         Reason::ExitCode => given(
-            "The exit code is none of `success.exit`; `builtin`: not 0",
+            "The exit code is none of `success.exit`; of the other backends: not 0; a server ended by itself",
             "read the tool's last words in the message; add the code to `success.exit` if it means success",
         ),
         Reason::Signal => {
@@ -42,7 +42,7 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
         }
         Reason::Transport => not_yet("The connection to the device failed for good", "check that the device can be reached, then run again"),
         Reason::Parse => given(
-            "A rule found nothing, or no finite number; the engine's output was not understood",
+            "A rule found nothing, or no finite number; the output of a tool or the engine was not understood; a server refused a request, cut its answer short, or gave another one than was asked for",
             "compare the rule in the campaign with `raw.stdout` of the record",
         ),
         Reason::MemoryThrash => given(
@@ -59,7 +59,7 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
         ),
         Reason::CapabilityAbsent => not_yet("The device lacks what the point needs", "leave the point out for this device, or give it what is named"),
         Reason::ModelMissing => given(
-            "The model's file was missing on the device or no regular file, whatever exit code the workload made of it; of `command`, too",
+            "The model's file was missing on the device or no regular file, whatever exit code the workload made of it; of `command`, too. Or a server was ready without a model, or with another one",
             "put the file where the message says, or correct `path` or `paths` of the model",
         ),
         Reason::Spawn => given(

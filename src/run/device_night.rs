@@ -358,6 +358,7 @@ fn needs(point: &Point) -> String {
     let program = match &point.work {
         Work::Command(command) => command.argv.first().cloned().unwrap_or_default(),
         Work::LlamaBench(work) => work.program.clone(),
+        Work::LlamaServer(work) => work.program.clone(),
         Work::Builtin { .. } => "builtin".to_owned(),
         Work::Later => String::new(),
     };

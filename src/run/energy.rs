@@ -3,7 +3,7 @@
 
 use super::gpu;
 use super::manifest::Manifest;
-use crate::backend::Reading;
+use crate::backend::{ParseSpec, Reading};
 use crate::energy::{self, Evidence, Timed, Weight};
 use crate::registry::MetricId;
 use crate::store::energy::EnergyFigure;
@@ -31,7 +31,8 @@ pub fn of_run(result: &RunResult, manifest: &Manifest, reading: &Reading) -> Ene
         Kind::Timing if manifest.instruments => Weight::Beside,
         Kind::Timing => return Energy::default(),
     };
-    let window = reading.iterations.as_ref().map(of_iterations).or_else(|| of_tests(&reading.tests));
+    let of_rounds = if let ParseSpec::LlamaServer(_) = manifest.parse { of_requests } else { of_iterations };
+    let window = reading.iterations.as_ref().map(of_rounds).or_else(|| of_tests(&reading.tests));
     let timed = window.as_ref().map(|window| Timed { spans_ns: &window.spans_ns, inferences: window.inferences, busy_ns: window.busy_ns });
     let unused_gpus = gpu::unused(result, &manifest.point.backend);
     let evidence = Evidence {
@@ -82,6 +83,13 @@ fn of_iterations(iterations: &Iterations) -> Window {
     };
     let rounds = &iterations.rounds_ns;
     Window { spans_ns, inferences: rounds.iter().map(|round| round.len() as u64).sum(), busy_ns: rounds.iter().flatten().sum() }
+}
+
+/// Requests, of which several may be under way: from the first one sent to the last one answered.
+fn of_requests(iterations: &Iterations) -> Window {
+    let span = (iterations.window_start_ns, iterations.window_end_ns);
+    let requests = iterations.rounds_ns.iter().map(|client| client.len() as u64).sum();
+    Window { spans_ns: vec![span], inferences: requests, busy_ns: span.1.saturating_sub(span.0) }
 }
 
 /// Tokens of llama.cpp's benchmark: those of decode, or of prefill where that is all. Both in one window would be a mean of two workloads.

@@ -232,7 +232,7 @@ pub fn steps(asked_for: &Preparation) -> Vec<Prepare> {
 pub fn deadline_ms(spec: &RunSpec) -> u64 {
     let invocations = match &spec.task {
         Task::Process(task) => u64::from(task.warmup) + 1,
-        Task::Infer(_) => 1,
+        Task::Infer(_) | Task::Serve(_) => 1,
     };
     let prepare_ms: u64 = spec.prepare.iter().map(Prepare::most_ms).sum();
     let settle_ms = spec.settle.map_or(spec.settle_ms, |rule| rule.timeout_ms);

@@ -45,6 +45,42 @@ pub enum ParseSpec {
     },
     /// The output of llama.cpp's benchmark.
     LlamaBench(LlamaBenchAsked),
+    /// The times of requests to llama.cpp's server.
+    LlamaServer(LlamaServerAsked),
+}
+
+/// What llama.cpp's server was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LlamaServerAsked {
+    /// Tokens of the prompt.
+    pub n_prompt: u32,
+    /// Tokens generated for each request.
+    pub n_gen: u32,
+    /// Measured requests, of all clients together.
+    pub requests: u32,
+    /// From its spawn until it is ready.
+    pub startup_timeout_ms: u64,
+    /// What a request may take to count as served well; `None` = nothing is declared.
+    pub slo: Option<Slo>,
+}
+
+/// What a request may take; a limit that isn't there is kept by all.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Slo {
+    /// Until its first token.
+    pub ttft_ms: Option<f64>,
+    /// For each token after it.
+    pub tpot_ms: Option<f64>,
+}
+
+/// `ttft ≤ 500 ms, tpot ≤ 50 ms`.
+impl std::fmt::Display for Slo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limits = [("ttft", self.ttft_ms), ("tpot", self.tpot_ms)].into_iter().filter_map(|(name, ms)| Some(format!("{name} ≤ {} ms", ms?)));
+        f.write_str(&limits.collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// What llama.cpp's benchmark was asked for.

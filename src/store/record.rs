@@ -4,7 +4,7 @@ pub use super::energy::EnergyFigure;
 pub use super::issue::{Issue, Severity};
 pub use super::load::{Competing, CompetingProcess, PreRun};
 pub use super::outcome::{Kind, Reason, Status, Validity};
-pub use super::provenance::{ExportNote, Exported, LlamaBenchAsked, ParseSpec, Read, ReadAgain, Replaced};
+pub use super::provenance::{ExportNote, Exported, LlamaBenchAsked, LlamaServerAsked, ParseSpec, Read, ReadAgain, Replaced, Slo};
 pub use super::settle::Settle;
 
 use super::formats;
@@ -494,7 +494,7 @@ pub struct Spread {
     pub q3: f64,
 }
 
-/// Raw times of a `builtin` run, nanoseconds.
+/// Raw times of a `builtin` run, nanoseconds; of `llama-server` those of whole requests, a round for each client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Iterations {

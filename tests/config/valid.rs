@@ -26,7 +26,7 @@ fn axes(campaign: &Campaign) -> Vec<(&str, bool, Vec<AxisValue>)> {
 fn command(campaign: &Campaign) -> &Command {
     match &campaign.blocks[0].backend {
         Backend::Command(command) => command,
-        Backend::Builtin | Backend::LlamaBench | Backend::Later(_) => panic!("a command"),
+        Backend::Builtin | Backend::LlamaBench | Backend::LlamaServer | Backend::Later(_) => panic!("a command"),
     }
 }
 

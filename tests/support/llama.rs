@@ -17,5 +17,6 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 
 /// One of the models of `configs/models`, absolute.
 pub fn model(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/models").join(name)
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|dir| dir.join("configs/models").is_dir());
+    checkout.expect("a crate of the checkout").join("configs/models").join(name)
 }

@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
     fn stages(&mut self) -> Result<Outcome, Outcome> {
         let agent_error = |what: &str, e: &dyn std::fmt::Display| Outcome::AgentError { message: format!("{what}: {e}") };
         let invocation = invocation(&self.spec.task).map_err(|e| agent_error("task", &e))?;
-        self.result.executed.argv.clone_from(&invocation.argv);
+        self.result.executed.argv.clone_from(&invocation.executed);
         self.check_cpus()?;
         // What hung in an earlier run may have recovered; whoever hangs again does it ahead of the window.
         sampler::lock(self.keeper.sensors()).try_again();
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
         // The window: from here to the exit nothing is sent and nothing is written.
         let expected = expected.min(MOST_EXPECTED_SAMPLES) + 2;
         let sampler = Sampler::start(sources, self.keeper.sensors(), self.spec.sample_hz, expected).map_err(|e| agent_error("sampler", &e))?;
-        let invoked = self.invoke(invocation, KEPT_BYTES, Some(&sampler));
+        let invoked = self.invoke(invocation, invocation.keep, Some(&sampler));
         (self.result.samples, self.result.observer) = sampler.stop();
         self.result.observer.link_packets = links.and_then(|before| Links::read(Path::new("/"))?.since(&before));
         self.result.cpu_time = census.and_then(|before| Census::take(Path::new("/"))?.since(&before));
@@ -391,11 +391,11 @@ impl<'a> Run<'a> {
         let ended = contain::run(&launch, level, deadline, self.cancelled.as_raw_fd(), keep, heat.as_mut(), &mut |mark| {
             // What a counter says at the edges is what the run took.
             sampler.inspect(|sampler| sampler.mark());
-            if let (Mark::Spawned(init), Task::Process(_)) = (mark, &self.spec.task) {
-                // The builtin ones map nothing but the agent.
+            if let (Mark::Spawned(init), Task::Process(_) | Task::Serve(_)) = (mark, &self.spec.task) {
+                // The builtin engine maps nothing but the agent.
                 mapped = inspect::mapped::watch(init).ok();
                 drm = gpu::drm::watch(init).and_then(Result::ok);
-                // And are one process, whose peak the kernel knows.
+                // And is one process, whose peak the kernel knows.
                 resident = inspect::resident::watch(init, level).ok();
             }
         });

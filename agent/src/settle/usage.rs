@@ -47,6 +47,7 @@ impl Usage {
 fn command(spec: &RunSpec) -> Option<Command> {
     match &spec.task {
         Task::Process(process) => Some((process.argv.clone(), spec.env.clone())),
+        Task::Serve(serve) => Some((serve.argv.clone(), spec.env.clone())),
         Task::Infer(_) => None,
     }
 }

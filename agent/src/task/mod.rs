@@ -3,3 +3,4 @@
 
 pub mod infer;
 pub mod process;
+pub mod served;

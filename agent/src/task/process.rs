@@ -1,7 +1,9 @@
 //! From a task to what is launched: argv, whole environment, working directory.
 
+use crate::capture::KEPT_BYTES;
 use crate::processes::RUN_ID_VARIABLE;
 use crate::{dirs, inspect::files::DEFAULT_PATH};
+use isotherm_wire::served::ServeTask;
 use isotherm_wire::task::{InferTask, ProcessTask, RunSpec, Task};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,6 +11,8 @@ use std::path::Path;
 /// Invocations of a run, the warm-up ones first.
 pub struct Invocation {
     pub argv: Vec<String>,
+    /// What is said to have been executed: of a served workload the server, and not who asks it.
+    pub executed: Vec<String>,
     pub stdin: Option<String>,
     /// How often it is invoked before the measured time.
     pub warmup: u32,
@@ -16,7 +20,12 @@ pub struct Invocation {
     pub collect: Vec<String>,
     /// When lines arrived belongs to it, too.
     pub stamp_lines: bool,
+    /// Bytes kept of each end of its output.
+    pub keep: usize,
 }
+
+/// Each request of a served workload leaves a number for each of its tokens.
+const KEPT_BYTES_OF_SERVED: usize = 4 << 20;
 
 /// What a task invokes. Builtin tasks are the agent executing itself, so that time-outs, containment and crashes are one mechanism.
 pub fn invocation(task: &Task) -> Result<Invocation, String> {
@@ -27,12 +36,32 @@ pub fn invocation(task: &Task) -> Result<Invocation, String> {
             if let Some(program) = argv.first_mut().filter(|p| p.starts_with('~')) {
                 *program = dirs::expand_home(program).display().to_string();
             }
-            Ok(Invocation { argv, stdin: None, warmup: *warmup, collect: collect.clone(), stamp_lines: *stamp_lines })
+            let executed = argv.clone();
+            Ok(Invocation { argv, executed, stdin: None, warmup: *warmup, collect: collect.clone(), stamp_lines: *stamp_lines, keep: KEPT_BYTES })
         }
-        Task::Infer(infer) => {
-            let argv = vec!["/proc/self/exe".into(), "infer".into()];
-            Ok(Invocation { argv, stdin: Some(infer_input(infer)?), warmup: 0, collect: Vec::new(), stamp_lines: false })
+        Task::Infer(infer) => Ok(itself("infer", None, infer_input(infer)?, KEPT_BYTES)),
+        Task::Serve(serve) => {
+            let home = |text: &String| if text.starts_with('~') { dirs::expand_home(text).display().to_string() } else { text.clone() };
+            let is_path = |n: usize, text: &String| n == 0 || *text == serve.model;
+            let argv: Vec<String> = serve.argv.iter().enumerate().map(|(n, text)| if is_path(n, text) { home(text) } else { text.clone() }).collect();
+            let task = ServeTask { argv: argv.clone(), model: home(&serve.model), ..serve.clone() };
+            let input = serde_json::to_string(&task).map_err(|e| e.to_string())?;
+            Ok(itself("served", Some(argv), input, KEPT_BYTES_OF_SERVED))
         }
+    }
+}
+
+/// The agent in a role of its own, which has its task on stdin.
+fn itself(role: &str, executed: Option<Vec<String>>, stdin: String, keep: usize) -> Invocation {
+    let argv = vec!["/proc/self/exe".to_owned(), role.to_owned()];
+    Invocation {
+        executed: executed.unwrap_or_else(|| argv.clone()),
+        argv,
+        stdin: Some(stdin),
+        warmup: 0,
+        collect: Vec::new(),
+        stamp_lines: false,
+        keep,
     }
 }
 

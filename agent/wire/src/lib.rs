@@ -19,6 +19,7 @@ pub mod probe;
 pub mod readiness;
 pub mod result;
 pub mod search;
+pub mod served;
 pub mod session;
 pub mod settle;
 mod table;

@@ -1,6 +1,7 @@
 //! What the agent is asked to execute, in primitives it understands.
 
 use crate::limits::Limits;
+use crate::served::ServeTask;
 use crate::settle;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -219,6 +220,7 @@ pub struct WatchedFile {
 pub enum Task {
     Process(ProcessTask),
     Infer(InferTask),
+    Serve(ServeTask),
 }
 
 /// One program, started once (after its warm-up invocations).

@@ -1,0 +1,162 @@
+//! A server as a child of this process: started, waited for until it is ready, asked what it is, stopped.
+
+use super::http::{Answer, Recording, request};
+use super::listening;
+use crate::sys;
+use isotherm_wire::served::{ServeFailure, ServeTask, ServerFacts};
+use serde_json::Value;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Between looks at a server that isn't ready, ns: at first often, because a small model is there in a moment.
+const FIRST_LOOK_NS: u64 = 5_000_000;
+const LAST_LOOK_NS: u64 = 250_000_000;
+/// A question about its state is answered at once or not at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A server whose connections have ended is about to be gone, if it is going, ns.
+const GOING_NS: u64 = 5_000_000_000;
+
+pub struct Server {
+    child: Child,
+    pub spawn_ns: u64,
+}
+
+impl Server {
+    /// Its output goes where this process's stderr goes: whoever reads that never lets it wait.
+    pub fn start(argv: &[String]) -> Result<Server, ServeFailure> {
+        let failed = |e: io::Error| ServeFailure::Spawn { message: e.to_string(), errno: e.raw_os_error() };
+        let (program, arguments) = argv.split_first().ok_or_else(|| failed(io::Error::other("empty argv")))?;
+        let log = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
+        let spawn_ns = sys::monotonic_ns();
+        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(log).spawn().map_err(failed)?;
+        Ok(Server { child, spawn_ns })
+    }
+
+    /// Its raw wait status, if it has ended.
+    fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().ok().flatten().map(ExitStatusExt::into_raw)
+    }
+
+    /// The status of one that has ended its connections, if it ends.
+    pub fn is_going(&mut self) -> Option<i32> {
+        wait_until(GOING_NS, || self.ended())
+    }
+
+    /// The port that it answers on, once it is ready.
+    pub fn wait_until_ready(&mut self, timeout_ns: u64) -> Result<u16, ServeFailure> {
+        let until = sys::boottime_ns() + timeout_ns;
+        let (mut look_ns, mut last) = (FIRST_LOOK_NS, "it listens on no port".to_owned());
+        loop {
+            if let Some(wait_status) = self.ended() {
+                return Err(ServeFailure::EndedAtStart { wait_status });
+            }
+            // Its own port, whatever it was told and whoever else is there.
+            for port in listening::ports() {
+                match ask(port, "GET", "/health", None) {
+                    Ok(answer) if answer.status == 200 => return Ok(port),
+                    Ok(answer) => last = format!("/health says {}: {}", answer.status, answer.said()),
+                    Err(why) => last = format!("/health: {why}"),
+                }
+            }
+            if sys::boottime_ns() >= until {
+                return Err(ServeFailure::StartupTimeout { last });
+            }
+            sys::poll_readable(&[], Some(look_ns));
+            look_ns = (look_ns * 5 / 4).min(LAST_LOOK_NS);
+        }
+    }
+
+    /// TERM, and KILL for one that doesn't heed it; its raw wait status. What it has started itself is ended with the run.
+    pub fn stop(mut self, grace_ns: u64) -> Option<i32> {
+        if let Some(status) = self.ended() {
+            return Some(status);
+        }
+        // Not waited for yet, so that its number is still its own.
+        sys::kill(self.child.id() as i32, libc::SIGTERM);
+        sys::kill(self.child.id() as i32, libc::SIGCONT);
+        wait_until(grace_ns, || self.ended()).or_else(|| {
+            let _ = self.child.kill();
+            wait_until(grace_ns, || self.ended())
+        })
+    }
+}
+
+fn wait_until<T>(most_ns: u64, mut is_so: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = sys::boottime_ns() + most_ns;
+    loop {
+        if let Some(found) = is_so() {
+            return Some(found);
+        }
+        if sys::boottime_ns() >= until {
+            return None;
+        }
+        sys::poll_readable(&[], Some(FIRST_LOOK_NS));
+    }
+}
+
+/// One question and its whole answer.
+fn ask(port: u16, method: &str, path: &str, body: Option<&str>) -> Result<Answer, String> {
+    let mut recording = Recording::with_room_for(0, 0);
+    recording.exchange(port, &request(port, method, path, body), Some(PATIENCE)).map_err(|e| e.to_string())?;
+    match Answer::read(&recording.bytes) {
+        Ok(answer) if answer.is_whole => Ok(answer),
+        Err(Some(why)) => Err(why),
+        _ => Err("no whole answer".into()),
+    }
+}
+
+/// What the server on this port says of itself; it has to have the task's model.
+pub fn facts(port: u16, task: &ServeTask) -> Result<ServerFacts, ServeFailure> {
+    let get = |path: &str| json(path, ask(port, "GET", path, None));
+    let (props, models) = (get("/props")?, get("/v1/models")?);
+    let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let number = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
+    let is_router = props.get("role").and_then(Value::as_str) == Some("router");
+    let named = text(&props, "/model_path").filter(|path| !path.is_empty() && path != "none").or_else(|| text(&models, "/data/0/id"));
+    match &named {
+        Some(path) if !is_router => is_same(path, &task.model).then_some(()).ok_or_else(|| ServeFailure::OtherModel { path: path.clone() })?,
+        _ => return Err(ServeFailure::NoModel { said: shortened(&props.to_string()) }),
+    }
+    let vocabulary = number(&models, "/data/0/meta/n_vocab").filter(|tokens| *tokens > 0);
+    let vocabulary = vocabulary.ok_or_else(|| not_understood("/v1/models", "it has no `n_vocab`: this build is too old".into()))?;
+    // With nothing to tokenize, what is left is what begins every prompt.
+    let beginning = json("/tokenize", ask(port, "POST", "/tokenize", Some(r#"{"content":"","add_special":true}"#)))?;
+    Ok(ServerFacts {
+        build: text(&props, "/build_info"),
+        quantization: text(&models, "/data/0/meta/ftype"),
+        n_ctx: number(&props, "/default_generation_settings/n_ctx"),
+        slots: number(&props, "/total_slots"),
+        vocabulary,
+        bos: number(&beginning, "/tokens/0").and_then(|token| u32::try_from(token).ok()),
+        context_trained: number(&models, "/data/0/meta/n_ctx_train"),
+        parameters: number(&models, "/data/0/meta/n_params"),
+        weight_bytes: number(&models, "/data/0/meta/size"),
+        model_path: named,
+    })
+}
+
+/// Do both name one file?
+fn is_same(said: &str, asked: &str) -> bool {
+    let real = |path: &str| Path::new(path).canonicalize().ok();
+    said == asked || real(said).is_some_and(|said| Some(said) == real(asked))
+}
+
+fn json(path: &str, answer: Result<Answer, String>) -> Result<Value, ServeFailure> {
+    let answer = answer.map_err(|why| not_understood(path, why))?;
+    if answer.status != 200 {
+        return Err(ServeFailure::Refused { during: path.to_owned(), status: answer.status, said: answer.said() });
+    }
+    serde_json::from_slice(&answer.body).map_err(|e| not_understood(path, format!("{e}: {}", answer.said())))
+}
+
+fn not_understood(path: &str, why: String) -> ServeFailure {
+    ServeFailure::NotUnderstood { during: path.to_owned(), why }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(200).collect()
+}

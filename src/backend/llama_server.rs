@@ -1,0 +1,290 @@
+//! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
+
+use super::{RawOutput, Reading, last_words, measured, memory, omitted};
+use crate::config::model::Settings;
+use crate::plan::point::LlamaServerWork;
+use crate::registry::{Code, MetricId};
+use crate::store::record::{Issue, Iterations, LlamaServerAsked as Asked, Metric, Reason, Slo};
+use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServeTask};
+use isotherm_wire::task::Task;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Of the prompt's tokens and of sampling.
+pub const SEED: u64 = 1;
+/// A context is as many tokens as are needed, rounded up to a multiple of this: what llama.cpp pads it to anyway.
+const CONTEXT_STEP: u32 = 256;
+/// From TERM to KILL when a server is stopped.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// `model`: its path on the device.
+pub(super) fn task(work: &LlamaServerWork, settings: &Settings, model: &str) -> Task {
+    Task::Serve(ServeTask {
+        argv: argv(work, model),
+        model: model.into(),
+        startup_timeout_ms: settings.startup_timeout.as_millis() as u64,
+        grace_ms: GRACE.as_millis() as u64,
+        n_prompt: work.n_prompt,
+        n_gen: work.n_gen,
+        warmup: settings.warmup,
+        requests: settings.iterations,
+        concurrency: work.concurrency,
+        seed: SEED,
+    })
+}
+
+/// Port 0: one that is free, chosen by the kernel at the moment at which it is taken.
+fn argv(work: &LlamaServerWork, model: &str) -> Vec<String> {
+    let LlamaServerWork { program, n_prompt: _, n_gen: _, n_ctx: _, concurrency, threads, n_batch, n_ubatch, flags } = work;
+    let mut argv: Vec<String> = [program, "-m", model, "--host", "127.0.0.1", "--port", "0"].map(str::to_owned).to_vec();
+    let numbers = [("-c", Some(n_ctx(work))), ("-np", Some(*concurrency)), ("-t", *threads), ("-b", *n_batch), ("-ub", *n_ubatch)];
+    for (option, number) in numbers {
+        argv.extend(number.iter().flat_map(|number| [option.to_owned(), number.to_string()]));
+    }
+    argv.extend(flags.iter().cloned());
+    argv
+}
+
+/// Tokens of context, of all requests at a time together: as asked for, else as many as they need.
+fn n_ctx(work: &LlamaServerWork) -> u32 {
+    let needed = work.n_prompt.saturating_add(work.n_gen).checked_next_multiple_of(CONTEXT_STEP).unwrap_or(u32::MAX);
+    work.n_ctx.unwrap_or_else(|| needed.saturating_mul(work.concurrency))
+}
+
+/// What of the campaign's request is this backend's own.
+pub(super) fn requested(work: &LlamaServerWork, settings: &Settings) -> Vec<(&'static str, Value)> {
+    let LlamaServerWork { program: _, n_prompt, n_gen, n_ctx: _, concurrency, threads, n_batch, n_ubatch, flags } = work;
+    let numbers = [
+        ("n_prompt", Some(*n_prompt)),
+        ("n_gen", Some(*n_gen)),
+        ("n_ctx", Some(n_ctx(work))),
+        ("concurrency", Some(*concurrency)),
+        ("warmup", Some(settings.warmup)),
+        ("iterations", Some(settings.iterations)),
+        ("threads", *threads),
+        ("n_batch", *n_batch),
+        ("n_ubatch", *n_ubatch),
+    ];
+    let mut requested: Vec<(&str, Value)> = numbers.into_iter().filter_map(|(name, number)| Some((name, json!(number?)))).collect();
+    requested.push(("startup_timeout_ms", json!(settings.startup_timeout.as_millis() as u64)));
+    if !flags.is_empty() {
+        requested.push(("flags", json!(flags)));
+    }
+    requested
+}
+
+/// What a run was asked for, as far as reading its output depends on it.
+#[must_use]
+pub fn asked(work: &LlamaServerWork, settings: &Settings) -> Asked {
+    let ms = |limit: Duration| limit.as_secs_f64() * 1e3;
+    let slo = settings.slo.map(|slo| Slo { ttft_ms: slo.ttft.map(ms), tpot_ms: slo.tpot.map(ms) });
+    Asked {
+        n_prompt: work.n_prompt,
+        n_gen: work.n_gen,
+        requests: settings.iterations.saturating_mul(work.concurrency),
+        startup_timeout_ms: settings.startup_timeout.as_millis() as u64,
+        slo,
+    }
+}
+
+pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
+    let mut reading = Reading::default();
+    if exit_code != 0 {
+        let words = last_words(raw).unwrap_or_else(|| "it said nothing".into());
+        reading.failure = Some((Reason::ExitCode, format!("what asks the server ended with exit code {exit_code}: {words}")));
+        return reading;
+    }
+    let read = match raw.stdout.cut_at {
+        None => serde_json::from_slice::<ServeOutput>(&raw.stdout.kept).map_err(|e| format!("were not understood: {e}")),
+        Some(_) => Err(format!("have {} bytes, of which only the ends were kept", raw.stdout.bytes)),
+    };
+    let output = match read {
+        Ok(output) => output,
+        Err(why) => {
+            reading.failure = Some((Reason::Parse, format!("the times of its requests {why}")));
+            return reading;
+        }
+    };
+    reading.load_ms = output.spawn_ns.zip(output.ready_ns).and_then(|(spawn, ready)| ready.checked_sub(spawn)).map(ms);
+    reading.warmup_ms = (!output.warmup.is_empty()).then(|| output.warmup.iter().map(|request| ms(request.end_ns)).sum());
+    if let Some(server) = &output.server {
+        reading.version = server.build.as_ref().map(|build| format!("llama.cpp {build}"));
+        let facts = [
+            ("n_ctx_of_a_request", json!(server.n_ctx)),
+            ("slots", json!(server.slots)),
+            ("n_ctx_train", json!(server.context_trained)),
+            ("n_vocab", json!(server.vocabulary)),
+            ("n_params", json!(server.parameters)),
+            ("model_size", json!(server.weight_bytes)),
+            ("model_ftype", json!(server.quantization)),
+        ];
+        reading.executed.extend(facts.into_iter().filter(|(_, fact)| !fact.is_null()).map(|(name, fact)| (name.to_owned(), fact)));
+    }
+    reading.executed.insert("warmup".into(), output.warmup.len().into());
+    reading.executed.insert("requests".into(), output.requests.len().into());
+    reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
+    reading.failure = failure(asked, &output, raw);
+    reading.issues.extend(prompt_cached(&output.requests));
+    if reading.failure.is_none() {
+        reading.metrics.extend(metrics(asked, &output.requests));
+    }
+    reading.metrics.extend(raw.peak_rss.map(|peak| measured(MetricId::PeakRss, &[peak.bytes as f64])));
+    reading.iterations = iterations(&output);
+    reading
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Why the run is not `ok`.
+fn failure(asked: &Asked, output: &ServeOutput, raw: &RawOutput) -> Option<(Reason, String)> {
+    let said = |what: String| words(raw).map_or(what.clone(), |words| format!("{what}: {words}"));
+    let Some(failure) = &output.failure else { return incomplete(asked, &output.requests) };
+    Some(match failure {
+        ServeFailure::Spawn { message, .. } => (Reason::Spawn, format!("the server could not be started: {message}")),
+        ServeFailure::EndedAtStart { wait_status } => ended(*wait_status, "before it was ready", raw, &said),
+        ServeFailure::Ended { during, wait_status } => ended(*wait_status, &format!("in {during}"), raw, &said),
+        ServeFailure::StartupTimeout { last } => {
+            let limit = humantime::format_duration(Duration::from_millis(asked.startup_timeout_ms));
+            (Reason::Timeout, said(format!("the server was not ready within its start-up time-out of {limit} ({last})")))
+        }
+        ServeFailure::NoModel { said } => (Reason::ModelMissing, format!("the server is ready without a model, to load some later: {said}")),
+        ServeFailure::OtherModel { path } => (Reason::ModelMissing, format!("the server has another model than the one asked for: {path}")),
+        ServeFailure::Cut { during, events } => {
+            (Reason::Parse, said(format!("the server ended the connection of {during} after {events} events with content, and went on itself")))
+        }
+        ServeFailure::Refused { during, status, said } => (Reason::Parse, format!("the server refused {during}, status {status}: {said}")),
+        ServeFailure::NotUnderstood { during, why } => (Reason::Parse, format!("the server's answer to {during} was not understood: {why}")),
+    })
+}
+
+/// A server that ended by itself.
+fn ended(wait_status: i32, when: &str, raw: &RawOutput, said: &dyn Fn(String) -> String) -> (Reason, String) {
+    let signal = wait_status & 0x7f;
+    if signal == 0 {
+        let exit_code = (wait_status >> 8) & 0xff;
+        let reason = if memory::ran_out(raw, exit_code) { Reason::Oom } else { Reason::ExitCode };
+        return (reason, said(format!("the server ended {when} with exit code {exit_code}")));
+    }
+    let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
+    let means = if signal == signal_hook::consts::SIGILL { ", an instruction that this CPU doesn't have" } else { "" };
+    let reason = if memory::was_ended(raw, signal) { Reason::Oom } else { Reason::Signal };
+    let kernel = if reason == Reason::Oom && signal == 9 { " by the kernel, which was out of memory" } else { "" };
+    (reason, said(format!("the server was ended {when} by {name}{kernel}{means}")))
+}
+
+/// Requests that are not what was asked for.
+fn incomplete(asked: &Asked, requests: &[Request]) -> Option<(Reason, String)> {
+    let wrong = |n: usize, what: &str, got: Option<u64>, wanted: u32| {
+        let got = got.map_or_else(|| "no number".into(), |got| got.to_string());
+        Some((Reason::Parse, format!("request {} has {got} {what} by the server's count, and {wanted} were asked for", n + 1)))
+    };
+    if requests.is_empty() || requests.len() != asked.requests as usize {
+        return Some((Reason::Parse, format!("{} requests were answered, and {} were to be", requests.len(), asked.requests)));
+    }
+    requests.iter().enumerate().find_map(|(n, request)| match request {
+        Request { prompt_tokens, .. } if *prompt_tokens != Some(asked.n_prompt.into()) => {
+            wrong(n, "tokens in its prompt", *prompt_tokens, asked.n_prompt)
+        }
+        Request { tokens, .. } if *tokens != Some(asked.n_gen.into()) => wrong(n, "tokens in its answer", *tokens, asked.n_gen),
+        _ => None,
+    })
+}
+
+/// Some of a prompt had not to be computed: then its prefill was measured on less.
+fn prompt_cached(requests: &[Request]) -> Option<Issue> {
+    let cached: Vec<u64> = requests.iter().filter_map(|request| request.timings?.cache_n).filter(|tokens| *tokens > 0).collect();
+    let most = cached.iter().max()?;
+    let message = format!("the server had up to {most} tokens of the prompt already, in {} of {} requests", cached.len(), requests.len());
+    Some(Issue::new(Code::PromptCached, message))
+}
+
+/// At least one request, each with the tokens that were asked for.
+fn metrics(asked: &Asked, requests: &[Request]) -> Vec<(String, Metric)> {
+    let n = requests.len();
+    let ttft = |request: &Request| request.content_ns.first().map(|ns| ms(*ns));
+    let tpot = |request: &Request| {
+        let after_first = request.tokens?.checked_sub(1).filter(|tokens| *tokens > 0)?;
+        Some((ms(request.end_ns) - ttft(request)?) / after_first as f64)
+    };
+    let rate = |tokens: u64, ms: f64| (ms > 0.0).then(|| tokens as f64 / ms * 1e3);
+    let prefill = |request: &Request| request.timings.and_then(|timings| rate(timings.prompt_n, timings.prompt_ms));
+    let decode = |request: &Request| request.timings.and_then(|timings| rate(timings.predicted_n, timings.predicted_ms));
+    let gaps = requests.iter().flat_map(|request| request.content_ns.windows(2).map(|pair| ms(pair[1] - pair[0])));
+    // One value for each request, or none and why.
+    let of_each = |id: MetricId, of: &dyn Fn(&Request) -> Option<f64>, why: &str| {
+        let values: Vec<f64> = requests.iter().filter_map(of).collect();
+        if values.len() == n { sampled(id, values) } else { absent(id, format!("{why} in {} of {n} requests", n - values.len())) }
+    };
+    let mut metrics = vec![
+        of_each(MetricId::Ttft, &ttft, "no event with content"),
+        match gaps.collect::<Vec<f64>>() {
+            gaps if gaps.is_empty() => absent(MetricId::Itl, "no request has two events with content".into()),
+            gaps => sampled(MetricId::Itl, gaps),
+        },
+        of_each(MetricId::Tpot, &tpot, "no token after the first"),
+        of_each(MetricId::E2e, &|request| Some(ms(request.end_ns)), ""),
+        of_each(MetricId::ServerPrefillTps, &prefill, "no timings of the server"),
+        of_each(MetricId::ServerDecodeTps, &decode, "no timings of the server"),
+    ];
+    if let Some(slo) = asked.slo {
+        let keeps = |value: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| value.is_some_and(|value| value <= limit));
+        let good = requests.iter().filter(|request| keeps(ttft(request), slo.ttft_ms) && keeps(tpot(request), slo.tpot_ms)).count();
+        let (start, end) = window(requests);
+        let (name, metric) = measured(MetricId::Goodput, &[good as f64 / (end.saturating_sub(start) as f64 / 1e9)]);
+        metrics.push((name, Metric { n: n as u32, spread: None, label: Some(slo.to_string()), ..metric }));
+    }
+    metrics
+}
+
+/// First request sent, last one answered.
+fn window(requests: &[Request]) -> (u64, u64) {
+    let start = requests.iter().map(|request| request.sent_ns).min().unwrap_or(0);
+    (start, requests.iter().map(|request| request.sent_ns + request.end_ns).max().unwrap_or(start))
+}
+
+fn sampled(id: MetricId, values: Vec<f64>) -> (String, Metric) {
+    let (name, metric) = measured(id, &values);
+    (name, Metric { samples: if values.len() > 1 { values } else { Vec::new() }, ..metric })
+}
+
+fn absent(id: MetricId, why: String) -> (String, Metric) {
+    let entry = id.entry();
+    (entry.name.into(), omitted(entry.unit.symbol(), entry.better, entry.definition, why))
+}
+
+/// Whole requests; a client is a round, because its requests follow each other.
+fn iterations(output: &ServeOutput) -> Option<Iterations> {
+    let clients = output.requests.iter().map(|request| request.client).max()? + 1;
+    let of = |client: u32| output.requests.iter().filter(move |request| request.client == client);
+    let (window_start_ns, window_end_ns) = window(&output.requests);
+    Some(Iterations {
+        warmup_ns: output.warmup.iter().map(|request| request.end_ns).collect(),
+        rounds_ns: (0..clients).map(|client| of(client).map(|request| request.end_ns).collect()).collect(),
+        round_spans_ns: (0..clients).map(|client| window(&of(client).cloned().collect::<Vec<_>>())).collect(),
+        window_start_ns,
+        window_end_ns,
+    })
+}
+
+/// What the server's log says of a failure: its first lines of level `E`, each once, else the last lines that there are.
+fn words(raw: &RawOutput) -> Option<String> {
+    const LINES: usize = 4;
+    const CHARS: usize = 500;
+    let log = String::from_utf8_lossy(&raw.stderr.kept).into_owned();
+    let mut errors: Vec<&str> = Vec::new();
+    for line in log.lines().filter_map(error_line) {
+        if !errors.contains(&line) && errors.len() < LINES {
+            errors.push(line);
+        }
+    }
+    if errors.is_empty() { last_words(raw) } else { Some(errors.join(" / ").chars().take(CHARS).collect()) }
+}
+
+/// `0.00.008.382 E gguf_init_from_file: failed …` without its time and level.
+fn error_line(line: &str) -> Option<&str> {
+    let (time, rest) = line.split_once(' ')?;
+    let is_time = time.contains('.') && time.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    rest.strip_prefix("E ").filter(|_| is_time).map(str::trim)
+}

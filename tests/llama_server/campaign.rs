@@ -1,0 +1,177 @@
+//! Whole campaigns with llama.cpp's real server.
+
+use crate::lab::Lab;
+use crate::llama;
+use isotherm_wire::served::ServeOutput;
+use serde_json::{Value, json};
+use std::fs;
+
+const CAMPAIGN: &str = "campaign: c
+devices: { here: { local: {}, builds: { own: { llama_server: SERVER } } } }
+models: { m: { path: m.gguf } }
+defaults: { retry_contaminated: 0, repetitions: 1, timeout: 120s, startup_timeout: 60s, prepare: { settle: 0ms } }
+matrix:
+  - devices: here
+    backend: llama-server
+    model: m
+    threads: 1
+";
+
+/// A campaign of these lines, with this program as its server.
+fn lab_with(server: &str, block: &str) -> Lab {
+    let lab = Lab::new();
+    fs::copy(llama::model("tiny-q8_0.gguf"), lab.path("m.gguf")).unwrap();
+    let lines: String = block.lines().map(|line| format!("    {}\n", line.trim_start())).collect();
+    lab.write("c.yaml", format!("{}{lines}", CAMPAIGN.replace("SERVER", server)));
+    lab
+}
+
+/// The same with the real server; `None` where there is none.
+fn lab(block: &str) -> Option<Lab> {
+    Some(lab_with(llama::tool("llama-server")?.to_str().unwrap(), block))
+}
+
+fn failed(lab: &Lab) -> (String, String) {
+    lab.run(&["run", "c.yaml"]).expect(1);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["validity"]), (&json!("failed"), &json!("invalid")));
+    assert_eq!(lab.pids_of("llama-server"), [] as [i32; 0], "a server is left");
+    (record["reason"].as_str().unwrap().to_owned(), record["message"].as_str().unwrap().to_owned())
+}
+
+/// What asked the server, as it stands in the record.
+fn output(record: &Value) -> ServeOutput {
+    serde_json::from_str(record["raw"]["stdout"]["head"]["data"].as_str().unwrap()).unwrap()
+}
+
+#[test]
+fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
+    let Some(lab) = lab("n_prompt: 48\nn_gen: 16\niterations: 3\nconcurrency: [1, 2]\nslo: { ttft: 60s, tpot: 60s }") else { return };
+    lab.run(&["run", "c.yaml"]).expect(0);
+    assert_eq!(lab.pids_of("llama-server"), [] as [i32; 0], "a server is left");
+    let records = lab.records("c");
+    assert_eq!(records.len(), 2);
+    for (path, record) in &records {
+        assert_eq!((&record["status"], &record["validity"], &record["issues"]), (&json!("ok"), &json!("valid"), &json!([])), "{record}");
+        let clients = record["ids"]["point"]["axes"]["concurrency"].as_u64().unwrap() as usize;
+        let output = output(record);
+        assert_eq!((output.warmup.len(), output.requests.len(), output.wait_status), (1, 3 * clients, Some(0)));
+        for request in output.warmup.iter().chain(&output.requests) {
+            // One token is one event of this model, and none comes before the prompt has been computed.
+            assert_eq!((request.content_ns.len(), request.prompt_tokens, request.tokens, request.truncated), (16, Some(48), Some(16), false));
+            let timings = request.timings.unwrap();
+            assert_eq!((timings.prompt_n, timings.cache_n), (48, Some(0)));
+            assert!(request.content_ns[0] as f64 / 1e6 >= timings.prompt_ms, "{request:?}");
+            assert!(request.content_ns.is_sorted() && request.content_ns[15] <= request.end_ns);
+        }
+        let metric = |name: &str| &record["metrics"][name];
+        for name in ["ttft_ms", "tpot_ms", "e2e_ms", "server_prefill_tps", "server_decode_tps"] {
+            assert_eq!((&metric(name)["n"], metric(name)["value"].as_f64().unwrap() > 0.0), (&json!(3 * clients), true), "{name}");
+        }
+        assert_eq!(metric("itl_ms")["samples"].as_array().unwrap().len(), 3 * clients * 15);
+        let goodput = metric("goodput_rps");
+        assert_eq!((&goodput["label"], goodput["value"].as_f64().unwrap() > 0.0), (&json!("ttft ≤ 60000 ms, tpot ≤ 60000 ms"), true));
+        assert!(metric("peak_rss_bytes")["value"].as_f64().unwrap() > 0.0 && record["time"]["load_ms"].as_f64().unwrap() > 0.0);
+        assert_eq!(record["iterations"]["rounds_ns"].as_array().unwrap().len(), clients);
+
+        // What the model's file says, and what the server says of it.
+        let header = &record["workload"]["model"]["header"]["gguf"];
+        assert_eq!([&header["parameters"], &header["weight_bytes"]], [&record["executed"]["n_params"], &record["executed"]["model_size"]]);
+        assert_eq!([&header["context_length"], &header["vocabulary"]], [&record["executed"]["n_ctx_train"], &record["executed"]["n_vocab"]]);
+        assert_eq!(record["executed"]["slots"], clients);
+        let argv: Vec<&str> = record["backend"]["executed"]["argv"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+        assert!(argv[0].ends_with("llama-server") && argv.windows(2).any(|pair| pair == ["--port", "0"]), "{argv:?}");
+        assert!(fs::metadata(path).is_ok());
+    }
+    assert!(lab.run(&["run", "c.yaml"]).expect(0).stderr().contains("nothing to do"));
+    for look in ["report", "status", "verify", "reparse"] {
+        lab.run(&[look, "results/c"]).expect(0);
+    }
+    // What counts as served well is a way of reading, and needs no run.
+    lab.write("c.yaml", lab.read("c.yaml").replace("slo: { ttft: 60s, tpot: 60s }", "slo: { ttft: 0ms }"));
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let read_again = lab.records("c");
+    assert!(read_again.iter().zip(&records).all(|((_, now), (_, before))| now["ids"]["run_id"] == before["ids"]["run_id"]));
+    assert!(read_again.iter().all(|(_, record)| record["metrics"]["goodput_rps"]["value"] == 0.0));
+}
+
+#[test]
+fn a_log_that_is_longer_than_a_pipe_holds_up_nobody_and_proxies_are_not_asked() {
+    let proxy = "http_proxy: \"http://127.0.0.1:9\", HTTP_PROXY: \"http://127.0.0.1:9\", ALL_PROXY: \"http://127.0.0.1:9\"";
+    let Some(lab) = lab(&format!("n_prompt: 32\nn_gen: 256\niterations: 4\nflags: {{ -lv: \"5\" }}\nenv: {{ {proxy} }}")) else { return };
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["validity"]), (&json!("ok"), &json!("valid")));
+    assert!(record["raw"]["stderr"]["bytes"].as_u64().unwrap() > 64 << 10, "{}", record["raw"]["stderr"]["bytes"]);
+    assert_eq!(record["backend"]["executed"]["env"]["http_proxy"], "http://127.0.0.1:9");
+}
+
+#[test]
+fn what_the_server_refuses_or_dies_of_is_told_in_its_words() {
+    let Some(real) = llama::tool("llama-server") else { return };
+    let real = real.to_str().unwrap();
+    let shorter = |lab: &Lab| {
+        let model = fs::read(lab.path("m.gguf")).unwrap();
+        lab.write("m.gguf", &model[..model.len() / 2]);
+    };
+    let small = "n_prompt: 32\nn_gen: 4\niterations: 1\n";
+    type Spoil<'a> = &'a dyn Fn(&Lab);
+    let cases: [(&str, Spoil<'_>, &str, &str); 5] = [
+        ("", &shorter, "exit_code", "data is not within the file bounds, model is corrupted or incomplete"),
+        ("", &|lab| _ = lab.write("m.gguf", "not a model"), "exit_code", "invalid magic characters"),
+        ("", &|lab| fs::remove_file(lab.path("m.gguf")).unwrap(), "model_missing", "No such file or directory"),
+        ("flags: { --frobnicate: true }", &|_| {}, "exit_code", "invalid argument: --frobnicate"),
+        // The tool makes a context of no fewer than 256 tokens.
+        ("n_ctx: 256\nzip: [{ n_prompt: [300], n_gen: [4] }]", &|_| {}, "parse", "exceeds the available context size"),
+    ];
+    for (more, spoil, reason, words) in cases {
+        let block = if more.starts_with("n_ctx") { format!("iterations: 1\n{more}") } else { format!("{small}{more}") };
+        let lab = lab_with(real, &block);
+        spoil(&lab);
+        let (said, message) = failed(&lab);
+        assert!(said == reason && message.contains(words), "{said}: {message}");
+    }
+}
+
+#[test]
+fn a_server_without_the_model_that_was_asked_for_is_not_measured() {
+    let Some(real) = llama::tool("llama-server") else { return };
+    let small = "n_prompt: 32\nn_gen: 4\niterations: 1";
+    let started_as = |arguments: &str| {
+        let lab = lab_with("./server.sh", small);
+        fs::copy(llama::model("tiny-f16.gguf"), lab.path("other.gguf")).unwrap();
+        lab.write("server.sh", format!("#!/bin/sh\nexec {} --host 127.0.0.1 --port 0 {arguments}\n", real.display()));
+        failed(&lab)
+    };
+    // Nothing to load is no error to it: it waits for somebody to name a model.
+    let (reason, message) = started_as("--offline");
+    assert!(reason == "model_missing" && message.starts_with("the server is ready without a model"), "{reason}: {message}");
+    let (reason, message) = started_as("-m other.gguf -t 1");
+    assert!(reason == "model_missing" && message.ends_with("another model than the one asked for: other.gguf"), "{reason}: {message}");
+}
+
+#[test]
+fn a_server_that_is_never_ready_is_given_up_and_nothing_of_it_stays() {
+    let lab = lab_with("./server.sh", "startup_timeout: 300ms\nn_prompt: 32\nn_gen: 4");
+    lab.write("server.sh", "#!/bin/sh\necho loading >&2\nexec sleep 1000\n");
+    let (reason, message) = failed(&lab);
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("timeout", "the server was not ready within its start-up time-out of 300ms (it listens on no port): loading")
+    );
+    assert_eq!(lab.pids_of("sleep"), [] as [i32; 0]);
+}
+
+#[test]
+fn a_campaign_says_neither_where_the_server_listens_nor_what_a_key_says() {
+    for (block, said) in [
+        ("flags: { --port: \"8080\" }", "`--port` is no option for `flags` of `llama-server`"),
+        ("flags: { -np: \"2\" }", "`-np` is no option for `flags` of `llama-server`"),
+        ("n_gen: 0", "has 512 tokens of prompt and generates 0"),
+        ("slo: {}", "`slo` says nothing"),
+        ("build: own\ndepth: 4", "`depth`"),
+    ] {
+        let plan = lab_with("./server.sh", block).run(&["plan", "c.yaml"]).expect(2);
+        assert!(plan.stderr().contains(said), "{}", plan.stderr());
+    }
+}

@@ -1,0 +1,89 @@
+//! From what asked a server to a record, without a server: what requests make of numbers, and what makes them useless.
+
+use isotherm::backend::output::Stream;
+use isotherm::backend::{self, ParseSpec, RawOutput, Reading};
+use isotherm::store::record::{LlamaServerAsked, Reason, Slo};
+use isotherm_wire::served::{Request, ServeOutput, Timings};
+
+/// A request that was sent at `sent_ms`, with content at these moments after it.
+fn request(client: u32, sent_ms: u64, content_ms: &[u64], end_ms: u64) -> Request {
+    let ns = |ms: &u64| ms * 1_000_000;
+    let timings = Timings { cache_n: Some(0), prompt_n: 8, prompt_ms: 40.0, predicted_n: 4, predicted_ms: 20.0 };
+    Request {
+        client,
+        sent_ns: ns(&sent_ms),
+        content_ns: content_ms.iter().map(ns).collect(),
+        end_ns: ns(&end_ms),
+        prompt_tokens: Some(8),
+        tokens: Some(4),
+        timings: Some(timings),
+        truncated: false,
+    }
+}
+
+fn read(requests: Vec<Request>, slo: Option<Slo>) -> Reading {
+    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: requests.len() as u32, startup_timeout_ms: 1, slo };
+    let stdout = serde_json::to_vec(&ServeOutput { requests, ..ServeOutput::default() }).unwrap();
+    let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };
+    backend::read(&ParseSpec::LlamaServer(asked), &raw, 0)
+}
+
+#[test]
+fn numbers_are_medians_over_requests_and_gaps_those_of_all() {
+    let reading =
+        read(vec![request(0, 0, &[50, 60, 80, 90], 92), request(0, 100, &[70, 80, 90, 100], 103), request(0, 210, &[90, 95, 99, 110], 112)], None);
+    assert_eq!(reading.failure, None);
+    let value = |name: &str| reading.metrics[name].value.unwrap();
+    assert_eq!((value("ttft_ms"), value("e2e_ms"), value("itl_ms")), (70.0, 103.0, 10.0));
+    // (92 − 50) ÷ 3, (103 − 70) ÷ 3, (112 − 90) ÷ 3.
+    assert!((value("tpot_ms") - 11.0).abs() < 1e-9);
+    assert_eq!((value("server_prefill_tps"), value("server_decode_tps")), (200.0, 200.0));
+    assert_eq!((reading.metrics["ttft_ms"].n, reading.metrics["itl_ms"].n), (3, 9));
+    assert_eq!(reading.metrics["ttft_ms"].samples, [50.0, 70.0, 90.0]);
+    assert!(!reading.metrics.contains_key("goodput_rps"), "nothing is declared");
+}
+
+#[test]
+fn goodput_counts_what_keeps_every_limit_over_the_time_from_the_first_to_the_last() {
+    let requests = || vec![request(0, 0, &[50, 60, 80, 90], 92), request(1, 0, &[70, 80, 90, 100], 100), request(0, 92, &[90, 95, 99, 105], 108)];
+    let goodput = |ttft_ms, tpot_ms| read(requests(), Some(Slo { ttft_ms, tpot_ms })).metrics["goodput_rps"].value.unwrap();
+    // From 0 to 200 ms.
+    assert_eq!((goodput(Some(80.0), None), goodput(Some(90.0), None), goodput(Some(10.0), None)), (10.0, 15.0, 0.0));
+    // Per token after the first: 14, 10, 6 ms.
+    assert_eq!((goodput(None, Some(10.0)), goodput(Some(80.0), Some(10.0))), (10.0, 5.0));
+}
+
+#[test]
+fn a_prompt_that_the_server_had_already_makes_the_record_invalid() {
+    let mut requests = vec![request(0, 0, &[50], 92), request(0, 100, &[50], 92)];
+    requests[1].timings = requests[1].timings.map(|timings| Timings { cache_n: Some(7), prompt_n: 1, ..timings });
+    let reading = read(requests, None);
+    let issue = &reading.issues[0];
+    assert_eq!(
+        (issue.code.as_str(), issue.message.as_str()),
+        ("prompt_cached", "the server had up to 7 tokens of the prompt already, in 1 of 2 requests")
+    );
+}
+
+#[test]
+fn what_has_no_value_says_why() {
+    let reading = read(vec![request(0, 0, &[], 92), request(0, 100, &[50], 92)], None);
+    let why = |name: &str| reading.metrics[name].omitted_reason.clone().unwrap();
+    assert_eq!(why("ttft_ms"), "no event with content in 1 of 2 requests");
+    assert_eq!(why("itl_ms"), "no request has two events with content");
+    assert_eq!(reading.metrics["e2e_ms"].value, Some(92.0));
+}
+
+#[test]
+fn another_number_of_tokens_than_was_asked_for_is_a_failure() {
+    let failure = |change: &dyn Fn(&mut Request)| {
+        let mut one = request(0, 0, &[50], 92);
+        change(&mut one);
+        read(vec![one], None).failure.unwrap()
+    };
+    let (reason, message) = failure(&|request| request.tokens = Some(3));
+    assert_eq!((reason, message.as_str()), (Reason::Parse, "request 1 has 3 tokens in its answer by the server's count, and 4 were asked for"));
+    let (_, message) = failure(&|request| request.prompt_tokens = None);
+    assert_eq!(message, "request 1 has no number tokens in its prompt by the server's count, and 8 were asked for");
+    assert_eq!(read(Vec::new(), None).failure.unwrap().1, "0 requests were answered, and 0 were to be");
+}
