@@ -387,8 +387,24 @@ pub fn reap_leftovers() {
     reap(&mut 0);
 }
 
-/// What containment is permitted here, found by trying it.
-pub fn trial() -> ContainmentCapability {
+/// What containment is permitted here, found by trying it; `reaping` is whether orphans come to this process.
+///
+/// # Errors
+/// Nothing would contain a run, in words.
+pub fn trial(reaping: io::Result<()>) -> Result<ContainmentCapability, String> {
+    let mut capability = trial_of_levels();
+    if let Err(e) = reaping {
+        // A PID namespace ends all of a run by itself; where there is none either, nothing would.
+        if capability.level != ContainmentLevel::PidNamespace {
+            capability.reasons.push(format!("no subreaper: {e}"));
+            return Err(format!("no run could be contained here: {}", capability.reasons.join("; ")));
+        }
+        capability.reasons.push(format!("the keeper is no subreaper: {e}"));
+    }
+    Ok(capability)
+}
+
+fn trial_of_levels() -> ContainmentCapability {
     let mut reasons = Vec::new();
     let launch = Launch {
         argv: vec!["/proc/self/exe".into(), "--version".into()],

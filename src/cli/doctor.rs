@@ -4,7 +4,7 @@ use super::words::{count, duration, plain};
 use super::{DoctorArgs, complain, draft, exit, print, probe, run};
 use crate::config::Draft;
 use crate::config::model::{Campaign, Device};
-use crate::device;
+use crate::device::{self, Answer, agents};
 use crate::doctor::{self, Check, Finding, Horizon, Outcome};
 use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
 use crate::plan::{Plan, Point, diff, expand, outlook};
@@ -78,8 +78,8 @@ fn of_device(args: &DoctorArgs, campaign: &Campaign, device: &Device, possible: 
     let needs = Some(doctor::needs(device, &points));
     let request =
         ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models: Vec::new(), search: None, needs, polling_hz: None };
-    let probed = match device::probe(device, &request) {
-        Ok(probed) => probed,
+    let Answer { probed, unfit } = match device::probe(device, &request) {
+        Ok(answer) => answer,
         Err(error) => {
             let hint = if error.is_in_use() {
                 Some("wait until that campaign has ended: a look beside a measurement disturbs it".into())
@@ -117,7 +117,12 @@ fn of_device(args: &DoctorArgs, campaign: &Campaign, device: &Device, possible: 
     };
     readiness.files.extend(runs::look_here(campaign, &points));
     let readiness = &readiness;
-    findings.extend(doctor::judge(&doctor::Device { id: &device.id, file: &args.file, probed: &probed, readiness, points: &points, horizon }));
+    let mut judged = doctor::judge(&doctor::Device { id: &device.id, file: &args.file, probed: &probed, readiness, points: &points, horizon });
+    if let Some(why) = unfit {
+        let finding = Finding::new(Check::Companion, Outcome::Warning, agents::without_companion(&why)).mended_by(why.hint());
+        judged.insert(1, finding);
+    }
+    findings.extend(judged);
     Section { device: Some(device.id.clone()), about, reached: true, findings }
 }
 

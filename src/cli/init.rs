@@ -4,7 +4,8 @@ use super::probe::{hint, this_machine};
 use super::words::{count, duration, plain, program, shell_word};
 use super::{InitArgs, complain, exit, print};
 use crate::config::model::{Device, Ssh, Transport};
-use crate::{config, device, init, plan, probe};
+use crate::device::{self, DeviceError};
+use crate::{config, init, plan, probe};
 use isotherm_wire::inspect::Machine;
 use isotherm_wire::probe::{Capability, Cause, ModelOutcome, PROBE_VERSION, ProbeRequest, Probed};
 use isotherm_wire::search::{Finding, Format, ModelFile, Place, Search, first_of};
@@ -126,10 +127,11 @@ fn ask(device: &Device, places: Vec<Place>) -> Result<Probed, Refusal> {
     let search = Some(Search { places, most_tried: init::MOST_TRIED });
     let request =
         ProbeRequest { probe_version: PROBE_VERSION, force: false, root: "/".into(), models: Vec::new(), search, needs: None, polling_hz: None };
-    device::probe(device, &request).map_err(|error| Refusal { message: error.to_string(), hint: init_hint(&error), code: exit::NO_DEVICE })
+    let refusal = |error| Refusal { message: DeviceError::to_string(&error), hint: init_hint(&error), code: exit::NO_DEVICE };
+    device::probe(device, &request).map(|answer| answer.probed).map_err(refusal)
 }
 
-fn init_hint(error: &device::DeviceError) -> Option<String> {
+fn init_hint(error: &DeviceError) -> Option<String> {
     // `--force` means another thing here.
     hint(error).map(|hint| hint.split(", or look all the same").next().unwrap_or_default().to_owned())
 }

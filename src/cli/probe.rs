@@ -3,7 +3,7 @@
 use super::words::plain;
 use super::{ProbeArgs, complain, draft, exit, print, run};
 use crate::config::model::{Device, Limits, Local, Transport};
-use crate::device::{self, DeviceError};
+use crate::device::{self, Answer, DeviceError, agents};
 use crate::energy::polling;
 use crate::plan::power::LEAST_POLLING_HZ;
 use crate::probe::{self, Row, Section};
@@ -55,8 +55,12 @@ pub fn probe(args: &ProbeArgs) -> u8 {
         let request =
             ProbeRequest { probe_version: PROBE_VERSION, force: args.force, root, models, search: None, needs: None, polling_hz: Some(*hz) };
         match device::probe(device, &request) {
-            Ok(probed) => {
+            Ok(Answer { probed, unfit }) => {
                 reached += 1;
+                if let Some(why) = &unfit {
+                    say!("warning: `{}` {}", device.id, plain(&agents::without_companion(why)));
+                    say!("  hint: {}", plain(&why.hint()));
+                }
                 if let Some(holder) = &probed.held_by {
                     say!("warning: `{}` is held by campaign `{}`: this probe may have disturbed a run", device.id, plain(&holder.campaign));
                 }

@@ -52,6 +52,12 @@ impl AgentError {
     }
 }
 
+/// What a device is told of that has NVIDIA's driver and no companion, because of this.
+#[must_use]
+pub fn without_companion(why: &AgentError) -> String {
+    format!("does without a companion, which asks NVIDIA's library: {why}")
+}
+
 fn narrow(userland: Option<Userland>) -> &'static str {
     if userland == Some(Userland::Bits32) { " with 32-bit programs" } else { "" }
 }

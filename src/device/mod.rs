@@ -13,7 +13,7 @@ mod ssh;
 
 pub use architecture::{Architecture, Userland};
 pub use link::Leave;
-pub use probe::probe;
+pub use probe::{Answer, probe};
 pub use session::{Happening, Session};
 
 /// Does this build carry an agent for `local` devices? Only one made on Linux does.

@@ -1,5 +1,6 @@
 //! Asking a device what it can measure: an agent of its own for one question and one answer, beside whatever keeper there is.
 
+use super::agents::AgentError;
 use super::link::{Link, Role, last_words, saying};
 use super::{DeviceError, session};
 use crate::config::model::Device;
@@ -7,6 +8,7 @@ use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::probe::{ProbeAnswer, ProbeRequest, Probed};
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -20,13 +22,20 @@ const SEARCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// And what a campaign needs, within 20 s, what executes tools for it not counted.
 const NEEDS_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What a device said.
+pub struct Answer {
+    pub probed: Probed,
+    /// Why its agent did without a companion that it needs and that is there.
+    pub unfit: Option<Arc<AgentError>>,
+}
+
 /// Probe a device.
 ///
 /// # Errors
 /// See [`DeviceError`]; a device that a campaign holds is `Refused` with the holder unless the request says `force`.
-pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceError> {
+pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Answer, DeviceError> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let Link { stdin, stdout, stderr, log, unfit: _, mut end } = super::start(device, Role::Probe, &nonce, super::NEVER)?;
+    let Link { stdin, stdout, stderr, log, unfit, mut end } = super::start(device, Role::Probe, &nonce, super::NEVER)?;
     let models = request.models.len() + request.search.as_ref().map_or(0, |search| search.most_tried);
     let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(models).unwrap_or(u32::MAX);
     let timeout = timeout + request.search.as_ref().map_or(Duration::ZERO, |_| SEARCH_TIMEOUT);
@@ -37,7 +46,7 @@ pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Probed, DeviceEr
     }
     let words = last_words(stderr, &log, &mut *end);
     match answer {
-        Ok(ProbeAnswer::Probed(probed)) => Ok(*probed),
+        Ok(ProbeAnswer::Probed(probed)) => Ok(Answer { probed: *probed, unfit }),
         Ok(ProbeAnswer::Refused(failure)) => Err(DeviceError::Refused { device: device.id.clone(), failure: Box::new(failure) }),
         Err(reason) => Err(DeviceError::NoAnswer { device: device.id.clone(), reason: saying(reason, &words) }),
     }

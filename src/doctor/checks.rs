@@ -16,6 +16,10 @@ isotherm_wire::table! {
             name: "reach",
             is: "the device is reached, its agent answers, no campaign holds it",
         }
+        Companion {
+            name: "companion",
+            is: "where there is NVIDIA's driver, the companion that asks its library can be given to the device",
+        }
         Quarantine {
             name: "quarantine",
             is: "no process of an earlier run is left that can't be ended",

@@ -6,7 +6,7 @@ use super::event::Event;
 use super::night::Night;
 use super::signals::Stopping;
 use crate::config::model::{Device, Transport};
-use crate::device::{DeviceError, Happening, Session};
+use crate::device::{DeviceError, Happening, Session, agents};
 use crate::schedule::{Group, Reach};
 use isotherm_wire::session::GivenBack;
 use std::sync::mpsc::{Receiver, Sender};
@@ -33,6 +33,8 @@ pub(super) struct Line<'n, 'a> {
     pub(super) machine: Option<Group>,
     /// Was it said that it is the same machine as another one?
     is_told: bool,
+    /// And that it does without a companion?
+    is_told_of_companion: bool,
     /// What others are told that wait for it.
     us: String,
 }
@@ -40,7 +42,7 @@ pub(super) struct Line<'n, 'a> {
 impl<'n, 'a> Line<'n, 'a> {
     pub fn new(night: &'n Night<'a>, device: &'a Device, sender: Sender<Happening>, happenings: Receiver<Happening>) -> Line<'n, 'a> {
         let us = format!("campaign `{}` ({})", night.campaign.name, night.holder.controller);
-        Line { night, device, sender, happenings, reach: Reach::new(), tries: 0, machine: None, is_told: false, us }
+        Line { night, device, sender, happenings, reach: Reach::new(), tries: 0, machine: None, is_told: false, is_told_of_companion: false, us }
     }
 
     pub fn emit(&self, event: Event) {
@@ -146,9 +148,10 @@ impl<'n, 'a> Line<'n, 'a> {
                 self.emit(Event::SameMachine { device: self.device.id.clone(), others });
             }
         }
-        if let Some(e) = session.unfit.take() {
-            let id = &self.device.id;
-            let message = format!("device `{id}` does without a companion, which asks NVIDIA's library: {e} (hint: {})", e.hint());
+        if let Some(why) = session.unfit.take()
+            && !std::mem::replace(&mut self.is_told_of_companion, true)
+        {
+            let message = format!("device `{}` {} (hint: {})", self.device.id, agents::without_companion(&why), why.hint());
             self.emit(Event::Warning { message });
         }
         let given_back = session.given_back();

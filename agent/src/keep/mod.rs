@@ -18,7 +18,7 @@ use crate::sampler::{Sensors, Sources, Watch};
 use crate::spool::Spool;
 use crate::{contain, dirs, processes, settle, sys};
 use isotherm_wire::codec::write_message;
-use isotherm_wire::inspect::{ContainmentCapability, ContainmentLevel, Machine};
+use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use isotherm_wire::probe::Capability;
 use isotherm_wire::result::AgentFacts;
 use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Holder, Phase};
@@ -233,15 +233,7 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
     end_lost_runs(&spool, &mut quarantine).map_err(|e| other("reading the spool", &e))?;
     // Of runs that were lost: nobody uses it any more.
     let _ = std::fs::remove_dir_all(dirs.scratch());
-    let mut containment = contain::trial();
-    if let Err(e) = reaping {
-        // A PID namespace ends all of a run by itself; where there is none either, nothing would.
-        if containment.level != ContainmentLevel::PidNamespace {
-            containment.reasons.push(format!("no subreaper: {e}"));
-            return Err(Failure::Other { message: format!("no run could be contained here: {}", containment.reasons.join("; ")) });
-        }
-        containment.reasons.push(format!("the keeper is no subreaper: {e}"));
-    }
+    let containment = contain::trial(reaping).map_err(|message| Failure::Other { message })?;
     let sha256 = File::open("/proc/self/exe").and_then(|exe| files::hash(&exe)).map_err(|e| other("reading our own executable", &e))?;
     let facts = AgentFacts { version: env!("CARGO_PKG_VERSION").into(), sha256, target: sys::TARGET.into() };
     let mut preparation = Preparation::open(&dirs.path);

@@ -8,7 +8,6 @@ use isotherm_wire::inspect::ContainmentCapability;
 use isotherm_wire::probe::{Absent, Cause};
 use isotherm_wire::task::Secrets;
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
 /// Between TERM and KILL of a tool that doesn't answer.
@@ -33,10 +32,12 @@ pub struct Output {
 
 impl Runner {
     /// Finds out how a run can be contained here.
-    pub fn contained() -> io::Result<Runner> {
-        // What a tool leaves behind comes to us and is ended.
-        sys::become_subreaper()?;
-        Ok(Runner::Contained(contain::trial()))
+    ///
+    /// # Errors
+    /// Nothing would, in words.
+    pub fn contained() -> Result<Runner, String> {
+        // What a tool leaves behind comes to us and is ended, as it is by a keeper.
+        contain::trial(sys::become_subreaper()).map(Runner::Contained)
     }
 
     pub fn containment(&self) -> ContainmentCapability {

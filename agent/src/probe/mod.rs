@@ -76,7 +76,7 @@ fn answer(request: &ProbeRequest) -> Result<Probed, Failure> {
         return Err(Failure::LeaseHeld(holder.clone()));
     }
     let (name, version, revision) = task::infer::engine_identity();
-    let runner = if prober.is_live() { Runner::contained().map_err(|e| other(format!("becoming subreaper: {e}")))? } else { Runner::Nothing };
+    let runner = if prober.is_live() { Runner::contained().map_err(other)? } else { Runner::Nothing };
     let around = if prober.is_live() { Surroundings::of_this_process() } else { Surroundings::of_a_copy(&prober) };
     let machine = machine(&prober, runner.containment());
     let mut capabilities = capabilities(&prober, &around, &runner, &machine);
