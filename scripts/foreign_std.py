@@ -128,7 +128,7 @@ class Debian:
         say(f"unpacking Debian's rustc {version}, nothing is installed")
         home = self.cache / f"debian-rust-{version}"
         shutil.rmtree(home, ignore_errors=True)
-        for deb in self._download(self._host(), packages):
+        for deb in self.download(self._host(), packages):
             run("dpkg-deb", "-x", deb, home)
         libraries = self._beside_driver(home)
         wrapper = home / "rustc"
@@ -167,7 +167,7 @@ class Debian:
             return False
         say(f"unpacking Debian's library for {target}")
         with tempfile.TemporaryDirectory(dir=self.cache) as place:
-            for deb in self._download(architecture, [f"libstd-rust-web-dev:{architecture}={version}"]):
+            for deb in self.download(architecture, [f"libstd-rust-web-dev:{architecture}={version}"]):
                 run("dpkg-deb", "-x", deb, place)
             shutil.move(Path(place) / "usr/lib/rustlib" / target, self._library(target))
         return True
@@ -201,7 +201,7 @@ class Debian:
         if not (rust / COMPLETE).exists():
             shutil.rmtree(rust, ignore_errors=True)
             rust.mkdir(parents=True)
-            (deb,) = self._download(self._host(), [f"rust-web-src={self._version()}"])
+            (deb,) = self.download(self._host(), [f"rust-web-src={self._version()}"])
             with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE) as archive:
                 only = ["--strip-components=4", "--wildcards", "./usr/src/rustc-*/library"]
                 run("tar", "-x", "-C", rust, *only, stdin=archive.stdout)
@@ -247,7 +247,7 @@ class Debian:
     def _versions(self, architecture, package):
         return {line.split("|")[1].strip() for line in self._apt(architecture, "apt-cache", "madison", package).splitlines()}
 
-    def _download(self, architecture, packages):
+    def download(self, architecture, packages):
         with_debs = self.cache / "apt" / f"debs-{architecture}"
         shutil.rmtree(with_debs, ignore_errors=True)
         with_debs.mkdir(parents=True)

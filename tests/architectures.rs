@@ -20,6 +20,8 @@ mod companion;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "gpu/driver.rs"]
 mod driver;
+#[path = "support/emulated.rs"]
+mod emulated;
 #[path = "architectures/files.rs"]
 mod files;
 #[path = "architectures/life.rs"]

@@ -4,6 +4,9 @@
 #[path = "support/boards.rs"]
 mod boards;
 #[expect(dead_code, reason = "each test binary uses a part of it")]
+#[path = "support/emulated.rs"]
+mod emulated;
+#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;
 
@@ -11,6 +14,8 @@ mod lab;
 mod contact;
 #[path = "boards/faults.rs"]
 mod faults;
+#[path = "boards/foreign.rs"]
+mod foreign;
 #[path = "boards/leaving.rs"]
 mod leaving;
 #[path = "boards/models.rs"]

@@ -1,6 +1,6 @@
 //! What an agent answers by itself, without a keeper.
 
-use crate::board::foreign;
+use crate::emulated::foreign;
 use crate::lab::{Lab, Ran, copy_executable};
 use isotherm::device::{Architecture, agents};
 use isotherm_wire::task::{InferOutput, InferTask, OUTPUT_DIGEST_METHOD};

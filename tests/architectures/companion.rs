@@ -1,7 +1,7 @@
 //! The companion of another architecture: it loads the library of that architecture, and says what that one says.
 
-use crate::board::foreign;
 use crate::driver;
+use crate::emulated::foreign;
 use crate::lab::Lab;
 use isotherm::device::{Architecture, agents};
 use isotherm_wire::codec::{read_frame, write_message};

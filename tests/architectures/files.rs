@@ -1,6 +1,6 @@
 //! The files as the controller looks for them.
 
-use crate::board::foreign;
+use crate::emulated::foreign;
 use crate::lab::{Lab, Ran, copy_executable};
 use isotherm::device::{Architecture, agents};
 use std::fs;

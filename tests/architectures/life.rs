@@ -1,8 +1,9 @@
 //! The life of a run under the keeper of an emulated board: greeting, inspection, execution, sealed result, end.
 
 use crate::answers::{models, task};
-use crate::board::{Agent, Board, foreign};
+use crate::board::Board;
 use crate::client::{Client, hello, start};
+use crate::emulated::{Agent, foreign};
 use crate::lab::eventually;
 use isotherm::device::Architecture;
 use isotherm_wire::inspect::{ContainmentLevel, InspectRequest};
