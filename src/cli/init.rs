@@ -188,10 +188,11 @@ impl Chosen<'_> {
             (n, Some(_)) if n > gguf.len() => remarks.push(format!("{}: add them under `models`", count(n - gguf.len(), "more GGUF model"))),
             _ => {}
         }
-        for (id, backend) in [("inference.llama-server", "llama-server"), ("inference.onnxruntime", "onnx")] {
-            if let Some(there) = present(id) {
-                remarks.push(format!("{} at {}: a backend `{backend}` for it is not in this build yet", there.name, there.source));
-            }
+        if let Some(there) = present("inference.llama-server") {
+            remarks.push(format!("{} at {}: backend `llama-server` measures latency with it, see docs/llama.md", there.name, there.source));
+        }
+        if let Some(there) = present("inference.onnxruntime") {
+            remarks.push(format!("{} at {}: a backend `onnx` for it is not in this build yet", there.name, there.source));
         }
         Chosen { onnx, gguf, llama_bench, failed, remarks }
     }

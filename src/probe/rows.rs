@@ -50,8 +50,10 @@ fn section(capability: &Capability) -> Section {
         (Family::Permission, _) => Section::MayDo,
         (_, Some(_)) => Section::Cannot,
         _ if capability.recorded => Section::CanMeasure,
-        // What this build has a backend for: `builtin`, and `command` for any program that ends by itself.
-        (Family::Inference, _) if ["inference.builtin", "inference.llama-bench"].contains(&capability.id.as_str()) => Section::CanRun,
+        // What this build has a backend for.
+        (Family::Inference, _) if ["inference.builtin", "inference.llama-bench", "inference.llama-server"].contains(&capability.id.as_str()) => {
+            Section::CanRun
+        }
         _ => Section::NotYet,
     }
 }
@@ -89,9 +91,9 @@ fn directory(source: &str, family: Family) -> String {
 fn present_row(capability: &Capability) -> Row {
     let present = capability.present().cloned().unwrap_or_default();
     let mut text = value(capability, &present);
-    if capability.id == "inference.llama-bench" {
+    if let Some(backend @ ("llama-bench" | "llama-server")) = capability.id.strip_prefix("inference.") {
         text += if text.is_empty() { "" } else { ", " };
-        text += "with backend `command`: `isotherm init` writes such a block";
+        text += &format!("with backend `{backend}`");
     }
     Row { name: title(capability), source: capability.source.clone(), cost_ns: present.cost_ns, text, remedy: None }
 }
