@@ -183,7 +183,7 @@ const SHIPPED: [(&str, usize, bool); 9] = [
     // 2 models × 2 thread counts
     ("smoke", 4, true),
     // 2 models × 2 thread counts × 2 depths
-    ("llama-smoke", 2 * 2 * 2, true),
+    ("llama-smoke", 2 * 2 * 2 + 2 * 2, true),
     // 2 levels
     ("command", 2, true),
     // 2 sizes of a piece

@@ -1,5 +1,6 @@
 //! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
 
+use super::llama_bench::help::{self, Unknown};
 use super::{RawOutput, Reading, last_words, measured, memory, omitted};
 use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
@@ -43,6 +44,14 @@ fn argv(work: &LlamaServerWork, model: &str) -> Vec<String> {
     }
     argv.extend(flags.iter().cloned());
     argv
+}
+
+/// Options of a point's command line that a build hasn't, by its help text.
+#[must_use]
+pub fn unknown_options(work: &LlamaServerWork, help: &str) -> Vec<Unknown> {
+    // Of a longer one the end wasn't kept: as of October 2026 it has 58,884 bytes.
+    const MOST_KEPT: usize = 64 << 10;
+    if help.len() < MOST_KEPT { help::unknown(help, &argv(work, "")) } else { Vec::new() }
 }
 
 /// Tokens of context, of all requests at a time together: as asked for, else as many as they need.
@@ -125,6 +134,7 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
     reading.failure = failure(asked, &output, raw);
     reading.issues.extend(prompt_cached(&output.requests));
+    reading.issues.extend(output.server.as_ref().and_then(|server| beyond_trained_context(asked, server.context_trained?)));
     if reading.failure.is_none() {
         reading.metrics.extend(metrics(asked, &output.requests));
     }
@@ -200,6 +210,13 @@ fn prompt_cached(requests: &[Request]) -> Option<Issue> {
     Some(Issue::new(Code::PromptCached, message))
 }
 
+/// More tokens than the model was trained for, as the server tells it; it goes on without a word.
+fn beyond_trained_context(asked: &Asked, trained: u64) -> Option<Issue> {
+    let tokens = u64::from(asked.n_prompt) + u64::from(asked.n_gen);
+    let message = || format!("{tokens} tokens of context for a model that was trained for {trained}");
+    (tokens > trained).then(|| Issue::new(Code::BeyondTrainedContext, message()))
+}
+
 /// At least one request, each with the tokens that were asked for.
 fn metrics(asked: &Asked, requests: &[Request]) -> Vec<(String, Metric)> {
     let n = requests.len();
@@ -268,7 +285,7 @@ fn iterations(output: &ServeOutput) -> Option<Iterations> {
     })
 }
 
-/// What the server's log says of a failure: its first lines of level `E`, each once, else the last lines that there are.
+/// What the server's log says of a failure: its first lines of errors, each once, else the last lines that there are. Its stdout is ours.
 fn words(raw: &RawOutput) -> Option<String> {
     const LINES: usize = 4;
     const CHARS: usize = 500;
@@ -279,11 +296,15 @@ fn words(raw: &RawOutput) -> Option<String> {
             errors.push(line);
         }
     }
-    if errors.is_empty() { last_words(raw) } else { Some(errors.join(" / ").chars().take(CHARS).collect()) }
+    let log_alone = || RawOutput { stderr: raw.stderr.clone(), ..RawOutput::default() };
+    if errors.is_empty() { last_words(&log_alone()) } else { Some(errors.join(" / ").chars().take(CHARS).collect()) }
 }
 
-/// `0.00.008.382 E gguf_init_from_file: failed …` without its time and level.
+/// `0.00.008.382 E gguf_init_from_file: failed …` without its time and level; or what is said of a command line, before there is a log.
 fn error_line(line: &str) -> Option<&str> {
+    if line.starts_with("error") {
+        return Some(line.trim());
+    }
     let (time, rest) = line.split_once(' ')?;
     let is_time = time.contains('.') && time.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     rest.strip_prefix("E ").filter(|_| is_time).map(str::trim)

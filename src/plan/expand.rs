@@ -2,7 +2,7 @@
 
 use super::identity::{self, DeviceReport};
 use super::names::{self, place};
-use super::point::{Combination, Maker, Point, Work};
+use super::point::{Combination, MOST_TIMED_TOKENS, Maker, Point, Work};
 use super::{power, when};
 use crate::config::Verdict;
 use crate::config::model::{Axis, AxisValue, Block, Campaign, Linked};
@@ -47,6 +47,8 @@ pub enum PlanError {
     Prompt { line: usize, n_prompt: u32, n_gen: u32 },
     #[error("a request of the block in line {line} has {n_prompt} tokens of prompt and generates {n_gen}")]
     Request { line: usize, n_prompt: u32, n_gen: u32 },
+    #[error("a run of the block in line {line} generates {tokens} tokens, and the time of each is kept, of {MOST_TIMED_TOKENS} at most")]
+    TooManyTokens { line: usize, tokens: u64 },
     #[error("the condition of the block in line {line} has no answer at `{point}` on device `{device}`: {why}")]
     Condition { line: usize, point: String, device: String, why: String },
 }
@@ -64,6 +66,7 @@ impl PlanError {
             PlanError::Empty { dropped: 0, .. } => "remove an entry of `exclude`".into(),
             PlanError::Empty { .. } => "remove an entry of `exclude`, or widen `when`".into(),
             PlanError::Prompt { .. } => "write `n_prompt: 32` or more beside `n_gen`, or leave `n_gen` at 0 to measure prefill alone".into(),
+            PlanError::TooManyTokens { .. } => "lower `n_gen`, `iterations` or `concurrency`, or make several blocks of it".into(),
             PlanError::Request { .. } => "a request needs at least one of each: raise `n_prompt` or `n_gen`".into(),
             PlanError::Condition { device, .. } => {
                 format!("ask first whether it applies, as in `device.id != \"{device}\" and (…)`: what decides first keeps the rest from being asked")

@@ -68,7 +68,7 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
 /// nothing is known.
 #[must_use]
 pub fn asked(point: &Point) -> Vec<ProgramQuery> {
-    if !matches!(point.work, Work::LlamaBench(_)) {
+    if !matches!(point.work, Work::LlamaBench(_) | Work::LlamaServer(_)) {
         return Vec::new();
     }
     let program = of_point(point).into_iter().find(|file| file.part == Part::Program).map(|file| file.query);

@@ -178,6 +178,9 @@ impl Point {
     }
 }
 
+/// Tokens generated in a run of llama.cpp's server: the time of each is kept, and more would not fit into what is kept of its output.
+pub(super) const MOST_TIMED_TOKENS: u64 = 500_000;
+
 /// Fewer tokens are no prompt: with none at all the weights are read for the first time while decode is measured.
 const LEAST_PROMPT: u32 = 32;
 
@@ -271,6 +274,12 @@ impl<'a> Maker<'a> {
                 let (n_prompt, n_gen) = (number(axes, "n_prompt").unwrap_or(0), number(axes, "n_gen").unwrap_or(0));
                 if n_prompt == 0 || n_gen == 0 {
                     return Err(PlanError::Request { line: self.block.line, n_prompt, n_gen });
+                }
+                let tokens = [u64::from(self.settings.iterations), number(axes, "concurrency").unwrap_or(1).into()]
+                    .iter()
+                    .fold(n_gen.into(), |all: u64, n| all.saturating_mul(*n));
+                if tokens > MOST_TIMED_TOKENS {
+                    return Err(PlanError::TooManyTokens { line: self.block.line, tokens });
                 }
                 Work::LlamaServer(Box::new(LlamaServerWork {
                     program: tool(device, axes, "llama_server").unwrap_or_else(|| "llama-server".into()),

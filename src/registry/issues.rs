@@ -75,7 +75,8 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Warning,
             means: "The model worked on more tokens than it was trained for",
-            when: "`llama-bench`: `depth` and what is measured at it are together more than the context that the header of the model's file tells",
+            when: "`llama-bench`: `depth` and what is measured at it are together more than the context that the header of the model's file tells; \
+                   `llama-server`: `n_prompt` and `n_gen` are, as the server tells it",
             headline: Headline::LeftOutUnlessIncluded,
             hint: "lower `depth`, `n_prompt` or `n_gen`; speed is that of a use which the model isn't made for (`isotherm report DIR --include degraded` shows it)",
         }

@@ -233,14 +233,18 @@ impl DeviceNight<'_, '_> {
         let Some(report) = self.line.night.report(id) else { return Ok(()) };
         let plan = self.line.night.plan();
         for point in plan.points.iter().filter(|point| point.ids.device == *id) {
-            let Work::LlamaBench(work) = &point.work else { continue };
             let Some(help) = files::said(point, files::HELP, &report) else { continue };
-            if let Some(unknown) = backend::llama_bench::unknown_options(work, &point.settings, help).into_iter().next() {
+            let (program, unknown) = match &point.work {
+                Work::LlamaBench(work) => (&work.program, backend::llama_bench::unknown_options(work, &point.settings, help)),
+                Work::LlamaServer(work) => (&work.program, backend::llama_server::unknown_options(work, help)),
+                Work::Builtin { .. } | Work::Command(_) | Work::Later => continue,
+            };
+            if let Some(unknown) = unknown.into_iter().next() {
                 let version = files::said(point, files::VERSION, &report).and_then(backend::llama_bench::help::version);
                 return Err(Stop::Fatal(RunError::UnknownOption(Box::new(UnknownOption {
                     option: unknown.option,
                     nearest: unknown.nearest,
-                    program: work.program.clone(),
+                    program: program.clone(),
                     version: version.map(str::to_owned),
                     device: id.clone(),
                 }))));

@@ -1,6 +1,6 @@
 //! Whole campaigns with llama.cpp's real server.
 
-use crate::lab::Lab;
+use crate::lab::{Lab, User, copy_executable, for_each_user};
 use crate::llama;
 use isotherm_wire::served::ServeOutput;
 use serde_json::{Value, json};
@@ -17,9 +17,16 @@ matrix:
     threads: 1
 ";
 
+/// Beginning of a server that has no help to show.
+const ASKED: &str = "#!/bin/sh\ncase $1 in --*) exit;; esac\n";
+
 /// A campaign of these lines, with this program as its server.
 fn lab_with(server: &str, block: &str) -> Lab {
-    let lab = Lab::new();
+    lab_of(User::Caller, server, block)
+}
+
+fn lab_of(user: User, server: &str, block: &str) -> Lab {
+    let lab = Lab::of(user);
     fs::copy(llama::model("tiny-q8_0.gguf"), lab.path("m.gguf")).unwrap();
     let lines: String = block.lines().map(|line| format!("    {}\n", line.trim_start())).collect();
     lab.write("c.yaml", format!("{}{lines}", CAMPAIGN.replace("SERVER", server)));
@@ -96,6 +103,21 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
 }
 
 #[test]
+fn an_ordinary_users_server_is_known_by_its_sockets_too() {
+    let Some(real) = llama::tool("llama-server") else { return };
+    for_each_user(|user| {
+        let lab = lab_of(user, "./llama-server", "n_prompt: 32\nn_gen: 4\niterations: 1");
+        copy_executable(&real, &lab.path("llama-server"));
+        lab.run(&["run", "c.yaml"]).expect(0);
+        let record = lab.only_record("c");
+        assert_eq!((&record["status"], &record["validity"]), (&json!("ok"), &json!("valid")), "{user:?}: {record}");
+        let level = record["device"]["containment"]["level"].as_str().unwrap();
+        eprintln!("{user:?}: {level}");
+        assert!(user == User::Caller || level == "subreaper", "{level}");
+    });
+}
+
+#[test]
 fn a_log_that_is_longer_than_a_pipe_holds_up_nobody_and_proxies_are_not_asked() {
     let proxy = "http_proxy: \"http://127.0.0.1:9\", HTTP_PROXY: \"http://127.0.0.1:9\", ALL_PROXY: \"http://127.0.0.1:9\"";
     let Some(lab) = lab(&format!("n_prompt: 32\nn_gen: 256\niterations: 4\nflags: {{ -lv: \"5\" }}\nenv: {{ {proxy} }}")) else { return };
@@ -120,7 +142,7 @@ fn what_the_server_refuses_or_dies_of_is_told_in_its_words() {
         ("", &shorter, "exit_code", "data is not within the file bounds, model is corrupted or incomplete"),
         ("", &|lab| _ = lab.write("m.gguf", "not a model"), "exit_code", "invalid magic characters"),
         ("", &|lab| fs::remove_file(lab.path("m.gguf")).unwrap(), "model_missing", "No such file or directory"),
-        ("flags: { --frobnicate: true }", &|_| {}, "exit_code", "invalid argument: --frobnicate"),
+        ("flags: { -ctk: nonsense }", &|_| {}, "exit_code", "Unsupported cache type: nonsense"),
         // The tool makes a context of no fewer than 256 tokens.
         ("n_ctx: 256\nzip: [{ n_prompt: [300], n_gen: [4] }]", &|_| {}, "parse", "exceeds the available context size"),
     ];
@@ -140,7 +162,7 @@ fn a_server_without_the_model_that_was_asked_for_is_not_measured() {
     let started_as = |arguments: &str| {
         let lab = lab_with("./server.sh", small);
         fs::copy(llama::model("tiny-f16.gguf"), lab.path("other.gguf")).unwrap();
-        lab.write("server.sh", format!("#!/bin/sh\nexec {} --host 127.0.0.1 --port 0 {arguments}\n", real.display()));
+        lab.write("server.sh", format!("{ASKED}exec {} --host 127.0.0.1 --port 0 {arguments}\n", real.display()));
         failed(&lab)
     };
     // Nothing to load is no error to it: it waits for somebody to name a model.
@@ -153,7 +175,7 @@ fn a_server_without_the_model_that_was_asked_for_is_not_measured() {
 #[test]
 fn a_server_that_is_never_ready_is_given_up_and_nothing_of_it_stays() {
     let lab = lab_with("./server.sh", "startup_timeout: 300ms\nn_prompt: 32\nn_gen: 4");
-    lab.write("server.sh", "#!/bin/sh\necho loading >&2\nexec sleep 1000\n");
+    lab.write("server.sh", format!("{ASKED}echo loading >&2\nexec sleep 1000\n"));
     let (reason, message) = failed(&lab);
     assert_eq!(
         (reason.as_str(), message.as_str()),
@@ -163,12 +185,21 @@ fn a_server_that_is_never_ready_is_given_up_and_nothing_of_it_stays() {
 }
 
 #[test]
+fn an_option_that_the_build_has_not_is_refused_before_anything_runs() {
+    let Some(lab) = lab("n_prompt: 32\nn_gen: 4\nflags: { --flash-attention: \"on\" }") else { return };
+    let said = lab.run(&["run", "c.yaml"]).expect(2).stderr();
+    assert!(said.contains("has no option `--flash-attention`") && said.contains("`--flash-attn`"), "{said}");
+    assert!(lab.records("c").is_empty());
+}
+
+#[test]
 fn a_campaign_says_neither_where_the_server_listens_nor_what_a_key_says() {
     for (block, said) in [
         ("flags: { --port: \"8080\" }", "`--port` is no option for `flags` of `llama-server`"),
         ("flags: { -np: \"2\" }", "`-np` is no option for `flags` of `llama-server`"),
         ("n_gen: 0", "has 512 tokens of prompt and generates 0"),
         ("slo: {}", "`slo` says nothing"),
+        ("n_gen: 1000\niterations: 1000", "generates 1000000 tokens, and the time of each is kept, of 500000 at most"),
         ("build: own\ndepth: 4", "`depth`"),
     ] {
         let plan = lab_with("./server.sh", block).run(&["plan", "c.yaml"]).expect(2);

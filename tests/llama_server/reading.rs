@@ -3,7 +3,7 @@
 use isotherm::backend::output::Stream;
 use isotherm::backend::{self, ParseSpec, RawOutput, Reading};
 use isotherm::store::record::{LlamaServerAsked, Reason, Slo};
-use isotherm_wire::served::{Request, ServeOutput, Timings};
+use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServerFacts, Timings};
 
 /// A request that was sent at `sent_ms`, with content at these moments after it.
 fn request(client: u32, sent_ms: u64, content_ms: &[u64], end_ms: u64) -> Request {
@@ -86,4 +86,60 @@ fn another_number_of_tokens_than_was_asked_for_is_a_failure() {
     let (_, message) = failure(&|request| request.prompt_tokens = None);
     assert_eq!(message, "request 1 has no number tokens in its prompt by the server's count, and 8 were asked for");
     assert_eq!(read(Vec::new(), None).failure.unwrap().1, "0 requests were answered, and 0 were to be");
+}
+
+/// The failure of a run whose server came to this, with this log.
+fn failed(failure: ServeFailure, log: &str, oom_kills: bool) -> (Reason, String) {
+    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1500, slo: None };
+    let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
+    let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], failure: Some(failure), ..ServeOutput::default() };
+    let (stdout, stderr) = (stream(serde_json::to_vec(&output).unwrap()), stream(log.as_bytes().to_vec()));
+    let reading = backend::read(&ParseSpec::LlamaServer(asked), &RawOutput { stdout, stderr, oom_kills, ..RawOutput::default() }, 0);
+    assert!(reading.metrics.is_empty(), "what was answered before is in no number");
+    reading.failure.unwrap()
+}
+
+#[test]
+fn whatever_a_server_comes_to_has_its_reason() {
+    let ended = |wait_status| ServeFailure::Ended { during: "request 3 of client 1, after 7 events with content".into(), wait_status };
+    let dies = |status, log: &str, oom_kills| failed(ended(status), log, oom_kills);
+    assert_eq!(dies(9, "", false), (Reason::Signal, "the server was ended in request 3 of client 1, after 7 events with content by SIGKILL".into()));
+    let (reason, message) = dies(9, "0.01.000.000 I srv  up", true);
+    assert!(reason == Reason::Oom && message.contains("by SIGKILL by the kernel, which was out of memory: 0.01.000.000 I srv  up"), "{message}");
+    let (reason, message) = dies(6, "0.01.000.001 E ggml: GGML_ASSERT(x) failed\n0.01.000.002 I srv  bye\n", false);
+    assert!(reason == Reason::Signal && message.ends_with("by SIGABRT: ggml: GGML_ASSERT(x) failed"), "{message}");
+    assert_eq!(dies(1 << 8, "0.01.0 E x: failed to allocate buffer for kv cache", false).0, Reason::Oom);
+    let late = failed(ServeFailure::StartupTimeout { last: "/health says 503: Loading model".into() }, "", false);
+    let words = "the server was not ready within its start-up time-out of 1s 500ms (/health says 503: Loading model)";
+    assert_eq!(late, (Reason::Timeout, words.to_owned()));
+    let during = || "request 1 of client 2".to_owned();
+    for (failure, reason, words) in [
+        (ServeFailure::Spawn { message: "No such file or directory".into(), errno: Some(2) }, Reason::Spawn, "could not be started: No such file"),
+        (ServeFailure::NoModel { said: "{}".into() }, Reason::ModelMissing, "ready without a model"),
+        (ServeFailure::OtherModel { path: "b.gguf".into() }, Reason::ModelMissing, "another model than the one asked for: b.gguf"),
+        (ServeFailure::Cut { during: during(), events: 2 }, Reason::Parse, "ended the connection of request 1 of client 2 after 2 events"),
+        (
+            ServeFailure::Refused { during: during(), status: 400, said: "too long".into() },
+            Reason::Parse,
+            "refused request 1 of client 2, status 400: too long",
+        ),
+        (ServeFailure::NotUnderstood { during: during(), why: "odd".into() }, Reason::Parse, "was not understood: odd"),
+    ] {
+        let (said, message) = failed(failure, "", false);
+        assert!(said == reason && message.contains(words), "{said:?} {message}");
+    }
+}
+
+#[test]
+fn more_context_than_the_model_was_trained_for_is_a_warning() {
+    let of = |context_trained| {
+        let server = ServerFacts { context_trained, ..ServerFacts::default() };
+        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None };
+        let stdout =
+            serde_json::to_vec(&ServeOutput { requests: vec![request(0, 0, &[50], 92)], server: Some(server), ..ServeOutput::default() }).unwrap();
+        let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };
+        backend::read(&ParseSpec::LlamaServer(asked), &raw, 0).issues.iter().map(|issue| issue.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some(11)), ["12 tokens of context for a model that was trained for 11"]);
+    assert_eq!((of(Some(12)), of(None)), (vec![], vec![]));
 }
