@@ -12,6 +12,8 @@ mod lab;
 
 #[path = "boards/contact.rs"]
 mod contact;
+#[path = "boards/copies.rs"]
+mod copies;
 #[path = "boards/faults.rs"]
 mod faults;
 #[path = "boards/foreign.rs"]

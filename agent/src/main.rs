@@ -6,6 +6,7 @@ mod aside;
 mod capture;
 mod clock;
 mod contain;
+mod copies;
 mod dirs;
 mod gpu;
 mod heat;

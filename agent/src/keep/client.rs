@@ -3,7 +3,7 @@
 use super::outgoing::{self, Outgoing};
 use super::{Client, Current, Introduction, Keeper, LINGER_NS, SOCKET_NAME, execute, lease::Lease};
 use crate::sampler::{self, polling};
-use crate::{inspect, spool, sys, task};
+use crate::{copies, inspect, spool, sys, task};
 use isotherm_wire::codec::{Frame, MAX_CHUNK_BYTES, read_frame};
 use isotherm_wire::inspect::{InspectRequest, Inspected};
 use isotherm_wire::protocol_version;
@@ -323,6 +323,7 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
     let (cancelled, cancel) = sys::pipe().map_err(|e| Failure::Other { message: e.to_string() })?;
     state.current = Some(Current { run_id: start.run_id.clone(), task_sha256, phase: Phase::Settle, cancel });
     drop(state);
+    copies::note_use();
     let for_thread = Arc::clone(keeper);
     let spawned = thread::Builder::new().name("run".into()).spawn(move || {
         execute::execute(&for_thread, &start, &cancelled);

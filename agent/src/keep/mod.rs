@@ -16,7 +16,7 @@ use crate::models::Cache;
 use crate::prepare::Preparation;
 use crate::sampler::{Sensors, Sources, Watch};
 use crate::spool::Spool;
-use crate::{contain, dirs, processes, settle, sys};
+use crate::{contain, copies, dirs, processes, settle, sys};
 use isotherm_wire::codec::write_message;
 use isotherm_wire::inspect::{ContainmentCapability, Machine};
 use isotherm_wire::probe::Capability;
@@ -213,6 +213,8 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
             started(&Started::Listening);
             // `serve` reads to the end of our stdout; let it go.
             detach_stdout();
+            copies::note_use();
+            copies::prune();
             client::accept_loop(&keeper, &listener, &wakened, lease);
             Ok(())
         }

@@ -73,6 +73,8 @@ try() {
     agent=$(path isotherm-agent "$1" "$sha256")
     why=$(usable "$1")
     [ -n "$why" ] || why=$(provide isotherm-agent "$1" "$sha256" "$bytes")
+    # Used from now on: one that starts elsewhere doesn't take it for forgotten.
+    touch -ac "$agent" 2> /dev/null
     # A file system that executes nothing, a processor that doesn't understand: its exit status is not asked, an empty file's is 0.
     if [ -z "$why" ]; then
         why=$("$agent" --version 2>&1 < /dev/null)
