@@ -43,7 +43,7 @@ const CLOSED: [&str; 31] = [
 /// Fields of a machine that its makers wrote.
 const MAKES: [&str; 5] = ["arch", "board_model", "cpu_model", "libc", "os"];
 /// Maps whose keys are names of the campaign's, paths, or of sensors.
-const NAMED: [&str; 9] = ["absent", "axes", "during", "env", "files", "metrics", "reasons", "tags", "values"];
+const NAMED: [&str; 10] = ["absent", "axes", "during", "env", "files", "metrics", "programs", "reasons", "tags", "values"];
 
 /// A text without where a cgroup is, which names a container or a user's session; the last part of a path stays. `None` = there is none.
 fn without_cgroups(text: &str) -> Option<String> {

@@ -5,6 +5,7 @@ use crate::llama;
 use isotherm_wire::served::ServeOutput;
 use serde_json::{Value, json};
 use std::fs;
+use std::path::PathBuf;
 
 const CAMPAIGN: &str = "campaign: c
 devices: { here: { local: {}, builds: { own: { llama_server: SERVER } } } }
@@ -94,6 +95,11 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
     for look in ["report", "status", "verify", "reparse"] {
         lab.run(&[look, "results/c"]).expect(0);
     }
+    // Paths of this machine stand in texts and in keys, of what the program said of itself among them.
+    lab.run(&["export", "results/c", "--public", "public"]).expect(0);
+    let told = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).contains(lab.path("").file_name().unwrap().to_str().unwrap());
+    let telling: Vec<PathBuf> = lab.all_files().into_iter().filter(|path| path.starts_with(lab.path("public")) && told(path)).collect();
+    assert_eq!(telling, [] as [PathBuf; 0]);
     // What counts as served well is a way of reading, and needs no run.
     lab.write("c.yaml", lab.read("c.yaml").replace("slo: { ttft: 60s, tpot: 60s }", "slo: { ttft: 0ms }"));
     lab.run(&["run", "c.yaml"]).expect(0);
