@@ -50,8 +50,15 @@ impl ParseSpec {
 pub const WINDOW: &str = "window";
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [Code; 6] =
-    [Code::OutputMismatch, Code::OutputDiffers, Code::WindowOutsideRun, Code::CpuFallback, Code::BeyondTrainedContext, Code::PromptCached];
+pub const READ_ISSUES: [Code; 7] = [
+    Code::OutputMismatch,
+    Code::OutputDiffers,
+    Code::WindowOutsideRun,
+    Code::CpuFallback,
+    Code::BeyondTrainedContext,
+    Code::KvTrafficExcluded,
+    Code::PromptCached,
+];
 
 /// What a backend reads out of a result whose workload ended by itself.
 #[derive(Debug, Default)]

@@ -321,6 +321,9 @@ struct ReportArgs {
     /// Use runs for the numbers that are left out otherwise
     #[arg(long, value_enum)]
     include: Option<Include>,
+    /// Take `ceilings` of devices from this campaign file, not from the records
+    #[arg(long, value_name = "FILE")]
+    annotate: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

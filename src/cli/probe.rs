@@ -27,6 +27,7 @@ pub fn this_machine() -> Device {
         env: IndexMap::new(),
         builds: IndexMap::new(),
         conditions: IndexMap::new(),
+        ceilings: IndexMap::new(),
         limits: Limits::default(),
     }
 }

@@ -38,6 +38,11 @@ pub fn report(args: &ReportArgs) -> u8 {
         Ok(input) => input,
         Err(e) => return refused(&e),
     };
+    let input = match args.annotate.as_deref().map(|file| super::draft(file, &[])) {
+        None => input,
+        Some(Ok(draft)) => input.annotated(&draft.campaign),
+        Some(Err(code)) => return code,
+    };
     let model = Model::of(&input, ReportOptions { include_degraded: args.include == Some(Include::Degraded) });
     let format = if args.json { Format::Json } else { args.format };
     print(&match format {

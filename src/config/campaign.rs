@@ -7,7 +7,7 @@ use super::{
     diagnose::{Diagnostics, tick},
     fields::{Fields, Slot, fields},
     merge,
-    model::{Campaign, Device, Model, Settings, Template},
+    model::{Campaign, Ceiling, Device, Model, Settings, Template},
     settings,
     sources::Sources,
     template::{self, Names},
@@ -193,7 +193,27 @@ fn device(entry: &Entry, dir: &Path, source: &str, out: &mut Diagnostics) -> Opt
     let conditions = fields.get("conditions").map(|slot| settings::conditions(slot, out)).unwrap_or_default();
     let limits = fields.get("limits").and_then(|slot| settings::limits(slot, out)).unwrap_or_default();
     let resource_group = fields.get("resource_group").and_then(|slot| resource_group(slot, out));
-    Some(Device { id, transport, models_dir, env, builds, conditions, limits, resource_group })
+    let ceilings = fields.get("ceilings").map(|slot| ceilings(slot, out)).unwrap_or_default();
+    Some(Device { id, transport, models_dir, env, builds, conditions, limits, resource_group, ceilings })
+}
+
+/// name → value with its source.
+fn ceilings(slot: Slot<'_>, out: &mut Diagnostics) -> IndexMap<String, Ceiling> {
+    const EXAMPLE: &str = "ceilings: { dram_read_gb_s: { value: 13.98, source: measured } }";
+    let mut ceilings = IndexMap::new();
+    for entry in slot.named_entries(EXAMPLE, out).unwrap_or_default() {
+        let name = entry.key.text.as_str();
+        if name != Ceiling::DRAM_READ {
+            let error = out.error(entry.key.span, format!("unknown ceiling {}", tick(name)));
+            error.hint(format!("nothing is held against another one than {}", tick(Ceiling::DRAM_READ)));
+        }
+        let Some(fields) = Slot::of(entry).fields(&vocabulary::CEILING, EXAMPLE, out).map(|fields| fields.at(entry.key.span)) else { continue };
+        let hint = format!("write it like `{EXAMPLE}`");
+        let value = fields.need("value", "a ceiling", &hint, out).and_then(|slot| slot.number_within(0.0, f64::MAX, out));
+        let source = fields.need("source", "a ceiling", &hint, out).and_then(|slot| slot.some_text(out));
+        ceilings.extend(value.zip(source).map(|(value, source)| (name.to_owned(), Ceiling { value, source })));
+    }
+    ceilings
 }
 
 fn resource_group(slot: Slot<'_>, out: &mut Diagnostics) -> Option<String> {

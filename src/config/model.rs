@@ -52,6 +52,23 @@ pub struct Device {
     pub limits: Limits,
     /// Devices of one group run one at a time.
     pub resource_group: Option<String>,
+    /// What it can do at most, by name.
+    pub ceilings: IndexMap<String, Ceiling>,
+}
+
+/// The most that some hardware can do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ceiling {
+    /// In the unit of its name; above 0.
+    pub value: f64,
+    /// Where it is from, as declared: `measured`, a data sheet.
+    pub source: String,
+}
+
+impl Ceiling {
+    /// Read bandwidth of the memory, GB/s.
+    pub const DRAM_READ: &str = "dram_read_gb_s";
 }
 
 /// A value that never shows: not in records, not in messages, not in debug output.

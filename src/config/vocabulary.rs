@@ -107,7 +107,11 @@ pub static DEVICE: Level = level(
         key("builds", Shape::MapOf(&Shape::MapOf(&Shape::Text)), "id → tools of that build: name → path on the device. `{build.NAME}` in `argv`"),
         key("env", Shape::MapOf(&Shape::Text), "Variables of every workload on this device"),
         key("resource_group", Shape::Text, "Devices of one group run one at a time, across campaigns; a name like a file's"),
-        key("ceilings", Shape::MapOf(&Shape::Map(&CEILING)), "Denominators with their source, such as the peak bandwidth of the memory").later(),
+        key(
+            "ceilings",
+            Shape::MapOf(&Shape::Map(&CEILING)),
+            "What the hardware can do at most, with the source of that. `dram_read_gb_s`: read bandwidth of the memory, which `decode_gb_s` is held against",
+        ),
         key("conditions", Shape::MapOf(&Shape::Text), "What no sensor tells: `{ ambient_c: 22, cooling: fan, psu: 27 W }`, any names"),
         key("limits", Shape::Map(&LIMITS), "What ends a run on it; a block's own win"),
     ],
@@ -165,12 +169,12 @@ static MOUNT: Level = level(
     ],
 );
 
-static CEILING: Level = level(
+pub static CEILING: Level = level(
     "A ceiling",
     "a ceiling",
     "",
     &[
-        key("value", Shape::Number(0.0, f64::MAX), "In the unit of its name").required(),
+        key("value", Shape::Number(0.0, f64::MAX), "More than 0, in the unit of its name").required(),
         key("source", Shape::Text, "Where the value is from: `measured`, a data sheet").required(),
     ],
 );

@@ -48,7 +48,8 @@ pub const REPORT_VERSION: u32 = formats::REPORT.version();
 /// What the campaign file alone says about a point.
 #[must_use]
 pub fn spec(point: &Point) -> Value {
-    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, limits, settings, conditions: _, same_as: _ } = point;
+    let Point { block: _, ids, swept: _, work, model, env, base: _, cpus: _, transport, limits, settings, conditions: _, ceilings: _, same_as: _ } =
+        point;
     let mut spec = Map::new();
     let mut put = |name: &str, value: Value| _ = spec.insert(name.to_owned(), value);
     put("device", json!(ids.device));

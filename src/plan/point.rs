@@ -4,7 +4,8 @@
 use super::expand::PlanError;
 use crate::config::cpu_list;
 use crate::config::model::{
-    Axis, AxisValue, Backend, Block, Campaign, Device, DigestRule, Limits, MetricRule, Model, Settings, Success, Template, TextSource, Transport,
+    Axis, AxisValue, Backend, Block, Campaign, Ceiling, Device, DigestRule, Limits, MetricRule, Model, Settings, Success, Template, TextSource,
+    Transport,
 };
 use crate::store::record::PointIds;
 use indexmap::IndexMap;
@@ -39,6 +40,8 @@ pub struct Point {
     pub settings: Arc<Settings>,
     /// What the campaign declares of the surroundings, its device's and its own.
     pub conditions: IndexMap<String, String>,
+    /// What the campaign says its device can do at most.
+    pub ceilings: IndexMap<String, Ceiling>,
     /// Index of an earlier point that is the same, and has other kinds of run.
     pub same_as: Option<usize>,
 }
@@ -312,6 +315,7 @@ impl<'a> Maker<'a> {
             limits: self.settings.limits.or(device.limits),
             settings: Arc::clone(&self.settings),
             conditions: device.conditions.iter().chain(&self.settings.conditions).map(|(name, value)| (name.clone(), value.clone())).collect(),
+            ceilings: device.ceilings.clone(),
             same_as: None,
         })
     }

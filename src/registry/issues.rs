@@ -69,6 +69,16 @@ isotherm_wire::table! {
             headline: Headline::LeftOutUnlessIncluded,
             hint: "see which of both is wrong: the path or what is declared; left out, `quantization` is read from the file",
         }
+        KvTrafficExcluded {
+            code: "kv_traffic_excluded",
+            words: "kv_traffic_excluded",
+            stands: Stands::Record,
+            severity: Severity::Note,
+            means: "`decode_gb_s` counts the weights alone, and at this depth decode reads the context, too",
+            when: "`llama-bench`: decode was measured at a `depth` above 0",
+            headline: Headline::Untouched,
+            hint: "compare `decode_gb_s` with a ceiling at depth 0; how decode slows down with depth is what `decode_tps` says",
+        }
         BeyondTrainedContext {
             code: "beyond_trained_context",
             words: "beyond_trained_context",
@@ -416,6 +426,16 @@ isotherm_wire::table! {
             when: "The record has an issue of severity `warning`",
             headline: Headline::LeftOutUnlessIncluded,
             hint: "repeat them on a quiet machine (`isotherm run FILE --rerun AXIS=VALUE`), or use them: `isotherm report DIR --include degraded`",
+        }
+        CeilingTooLow {
+            code: "ceiling_too_low",
+            words: "ceiling_too_low",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "More was reached than the device is said to be able to",
+            when: "`decode_gb_s` is above the device's ceiling `dram_read_gb_s`; the utilization is printed as it is",
+            headline: Headline::Flagged,
+            hint: "measure the memory's bandwidth anew, with all threads and read-only; of a model that fits into the caches, decode doesn't read memory at all",
         }
         DegradedUsed {
             code: "degraded_used",

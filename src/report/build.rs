@@ -2,6 +2,7 @@
 
 use super::{
     axes::{Cell, Column, part},
+    ceiling,
     counts::{Counts, Fate, Totals, count},
     escape::Foreign,
     findings::{epochs, findings, issue_counts, mixed_libraries, short_identity},
@@ -234,11 +235,15 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
     let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
     let instrument = meter::of_runs(&used).filter(|_| meter::measures(key.definition)).map(Foreign::new);
-    Row { point: index, cells, number, absent_reason, instrument, states }
+    let ceiling = number.as_ref().and_then(|number| ceiling::of_row(key.definition, number, &used));
+    if ceiling.as_ref().and_then(|ceiling| ceiling.utilization_pct).is_some_and(|pct| pct > 100.0) {
+        states.push(State { code: Code::CeilingTooLow, runs: None, detail: None });
+    }
+    Row { point: index, cells, number, absent_reason, instrument, ceiling, states }
 }
 
 /// Derived figures are rounded to 12 significant digits: the last bits of `exp` and `ln` differ between C libraries.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)
 }
 

@@ -34,6 +34,8 @@ const AFTER_AXES: [&str; 23] = [
     "degraded_included",
 ];
 
+const OF_CEILINGS: [&str; 3] = ["ceiling", "ceiling_source", "utilization_pct"];
+
 /// Prints the report. Absent is an empty field; where a number is absent, `absent_reason` says why.
 ///
 /// Axis columns are named `axis.NAME`, so that an axis can't hide another column. Text that a spreadsheet would take for a formula has a `'`
@@ -58,7 +60,13 @@ fn header(model: &Model) -> Vec<String> {
     header.extend(model.axes.iter().map(|axis| format!("axis.{}", axis.csv())));
     header.extend(AFTER_AXES.map(str::to_owned));
     header.extend(has_instruments(model).then(|| "instrument".to_owned()));
+    header.extend(has_ceilings(model).then_some(OF_CEILINGS).into_iter().flatten().map(str::to_owned));
     header
+}
+
+/// Is anything held against a ceiling? Only then there are columns for it.
+fn has_ceilings(model: &Model) -> bool {
+    model.tables.iter().flat_map(|table| &table.rows).any(|row| row.ceiling.is_some())
 }
 
 /// Was energy measured? Only then there is a column for by what.
@@ -106,6 +114,12 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
     line.push(model.include_degraded.to_string());
     let instrument = || optional(place.and_then(|(_, row)| row.instrument.as_ref()).map(Foreign::csv));
     line.extend(has_instruments(model).then(instrument));
+    let ceiling = place.and_then(|(_, row)| row.ceiling.as_ref());
+    let of_ceiling = || {
+        let value = optional(ceiling.map(|ceiling| ceiling.value));
+        [value, optional(ceiling.map(|ceiling| ceiling.source.csv())), optional(ceiling.and_then(|ceiling| ceiling.utilization_pct))]
+    };
+    line.extend(has_ceilings(model).then(of_ceiling).into_iter().flatten());
     line
 }
 

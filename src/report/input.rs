@@ -1,5 +1,6 @@
 //! What a report is made from.
 
+use crate::config::model::Campaign;
 use crate::store::Broken;
 use crate::store::{
     plan_file::StoredPlan,
@@ -34,6 +35,19 @@ impl ReportInput {
             }
         }
         ReportInput { campaign, plan, records, broken }
+    }
+}
+
+impl ReportInput {
+    /// With what a campaign says of its devices now, instead of what it said when they were measured.
+    #[must_use]
+    pub fn annotated(mut self, campaign: &Campaign) -> ReportInput {
+        for (_, record) in &mut self.records {
+            if let Some(device) = campaign.devices.get(&record.device.id) {
+                record.device.ceilings.clone_from(&device.ceilings);
+            }
+        }
+        self
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     digits::{Digits, percent},
     escape::Foreign,
     findings::repetitions_text,
-    model::{Bounds, Class, Entry, Finding, Model, Number, Row, State, Table},
+    model::{AgainstCeiling, Bounds, Class, Entry, Finding, Model, Number, Row, State, Table},
 };
 use crate::config::model::Better;
 use crate::registry::{Code, Severity};
@@ -201,6 +201,15 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         for (row, instrument) in table.rows.iter().filter_map(|row| Some((row, row.instrument.as_ref()?))) {
             parts.push(Part::Line(format!("{}: measured by {}", row_label(model, table, row, escape), escape(instrument))));
         }
+    }
+    for (row, ceiling) in table.rows.iter().filter_map(|row| Some((row, row.ceiling.as_ref()?))) {
+        let AgainstCeiling { name, value, source, utilization_pct, omitted_reason } = ceiling;
+        let share = match (utilization_pct, omitted_reason) {
+            (Some(pct), _) => format!("{} of", percent(*pct)),
+            (None, why) => format!("no share ({}) of", why.as_ref().map_or_else(String::new, escape)),
+        };
+        let of = format!("{share} {} {value} {} ({})", escape(name), escape(&table.unit), escape(source));
+        parts.push(Part::Line(format!("{}: {of}", row_label(model, table, row, escape))));
     }
     if table.rows.iter().any(|row| row.cells.iter().any(Option::is_none)) {
         parts.push(Part::Line(format!("{ABSENT} in the column of an axis: the point doesn't have it")));

@@ -10,6 +10,7 @@
 
 mod axes;
 mod build;
+mod ceiling;
 mod conditions;
 mod counts;
 mod csv;

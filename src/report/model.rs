@@ -92,8 +92,23 @@ pub struct Row {
     /// Of an energy: by which instrument, of what, in which scope; `None` where no run says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instrument: Option<Foreign>,
+    /// Of what its device can do at most; `None` where nothing is declared, or the metric has no such thing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<AgainstCeiling>,
     /// What the reader must know about the number; empty = all planned runs are in it.
     pub states: Vec<State>,
+}
+
+/// A number against the most that its device can do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AgainstCeiling {
+    pub name: Foreign,
+    /// In the unit of the table.
+    pub value: f64,
+    pub source: Foreign,
+    /// Never cut off at 100; `None` with an `omitted_reason`.
+    pub utilization_pct: Option<f64>,
+    pub omitted_reason: Option<Foreign>,
 }
 
 /// A point's headline in the unit of its table, rounded to 12 significant digits.

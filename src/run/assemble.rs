@@ -110,6 +110,7 @@ pub fn record(result: RunResult, manifest: Manifest, salt: &str, earlier_digest:
             machine: Some(machine),
             containment: Some(result.containment.clone()),
             conditions: manifest.conditions,
+            ceilings: manifest.ceilings,
             sleep_inhibited: manifest.sleep_inhibited,
         },
         requested: manifest.requested,

@@ -2,7 +2,7 @@
 
 use crate::backend::{self, ParseSpec};
 use crate::clock::ClockOffset;
-use crate::config::model::{Frequency, Limits, OnSensorLoss, OnTimeout, Preparation, Quiet, Secret, Settle, When};
+use crate::config::model::{Ceiling, Frequency, Limits, OnSensorLoss, OnTimeout, Preparation, Quiet, Secret, Settle, When};
 use crate::config::safe_name;
 use crate::plan::files;
 use crate::plan::identity::DeviceReport;
@@ -61,6 +61,9 @@ pub struct Manifest {
     /// Of the surroundings, as declared.
     #[serde(default)]
     pub conditions: IndexMap<String, String>,
+    /// What the device can do at most, as declared.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub ceilings: IndexMap<String, Ceiling>,
     /// Whether its controller keeps the device from sleeping, where it is on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_inhibited: Option<SleepInhibited>,
@@ -145,6 +148,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceR
         base: point.base.to_string(),
         instruments: Runs::of(point.settings.power, point.settings.sample_hz, Some(report)).read_instruments(job.slot.kind),
         conditions: point.conditions.clone(),
+        ceilings: point.ceilings.clone(),
         sleep_inhibited: night.sleep_inhibited.clone().filter(|_| point.transport == "local"),
         clock: report.clock,
     })

@@ -8,7 +8,7 @@ pub use super::provenance::{ExportNote, Exported, LlamaBenchAsked, LlamaServerAs
 pub use super::settle::Settle;
 
 use super::formats;
-use crate::config::model::{AxisValue, Better};
+use crate::config::model::{AxisValue, Better, Ceiling};
 use crate::registry::Code;
 use indexmap::IndexMap;
 use isotherm_wire::{
@@ -218,6 +218,9 @@ pub struct DeviceBlock {
     /// What the campaign declares of the surroundings: ambient temperature, cooling, supply. Nobody has checked it.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub conditions: IndexMap<String, String>,
+    /// What the campaign says that its hardware can do at most, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub ceilings: IndexMap<String, Ceiling>,
     /// Whether the controller kept the device from sleeping; `None` where it was asked for by none, or by an earlier isotherm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_inhibited: Option<SleepInhibited>,

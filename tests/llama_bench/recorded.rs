@@ -223,6 +223,7 @@ fn manifest(asked: LlamaBenchAsked, is_file: bool) -> Manifest {
         base: "/".into(),
         instruments: false,
         conditions: Default::default(),
+        ceilings: Default::default(),
         sleep_inhibited: None,
         clock: None,
     }
@@ -250,7 +251,7 @@ fn every_recorded_situation_is_read_or_fails_for_its_reason() {
                 assert_eq!((record.status, message.as_str(), codes.len()), (Status::Ok, "", 0), "{name}: {codes:?}");
                 assert_eq!(record.tests.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), *tests, "{name}");
             }
-            With(code) => assert_eq!((record.status, codes), (Status::Ok, vec![(*code).to_owned()]), "{name}"),
+            With(code) => assert!(record.status == Status::Ok && codes.iter().any(|found| found == code), "{name}: {codes:?}"),
             Failed(reason, words) => {
                 assert_eq!((record.status, record.reason), (Status::Failed, Some(*reason)), "{name}: {message}");
                 assert!(message.contains(words) && !message.contains("No such file or directory"), "{name}: {message}");

@@ -82,6 +82,7 @@ pub fn run(point: &PointIds, repetition: u32) -> Run {
             machine: None,
             containment: None,
             conditions: Default::default(),
+            ceilings: Default::default(),
             sleep_inhibited: None,
         },
         requested: Default::default(),

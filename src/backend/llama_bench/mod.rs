@@ -95,6 +95,10 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
         reading.executed.clone_from(&first.settings);
         reading.issues.extend(cpu_fallback(asked, first));
     }
+    if let Some(test) = tests.iter().find(|test| test.n_gen > 0 && test.n_depth > 0) {
+        let message = format!("what {} reads of the context is not in `decode_gb_s`", test.name());
+        reading.issues.push(Issue::new(Code::KvTrafficExcluded, message));
+    }
     let spans = spans::of(&tests, &raw.stdout, &raw.stderr);
     reading.tests = tests.iter().zip(spans).map(|(test, spans_ns)| test.recorded(spans_ns)).collect();
     reading

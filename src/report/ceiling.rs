@@ -1,0 +1,91 @@
+//! Numbers against the most that their device can do: a share of it, where a campaign says what it is.
+
+use super::{
+    build::rounded,
+    escape::Foreign,
+    gather::Run,
+    model::{AgainstCeiling, Number},
+};
+use crate::config::model::Ceiling;
+use crate::registry::MetricId;
+
+/// Metrics, with the ceiling that each is held against.
+const HELD: [(MetricId, &str); 1] = [(MetricId::DecodeBandwidth, Ceiling::DRAM_READ)];
+
+/// What a row's number is of its ceiling: of the last run's, because a ceiling that is declared anew is the better known one.
+pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Option<AgainstCeiling> {
+    let (_, name) = HELD.into_iter().find(|(id, _)| id.entry().definition == definition)?;
+    let last = used.iter().max_by_key(|run| &run.record.ids.run_id)?;
+    let Ceiling { value, source } = last.record.device.ceilings.get(name)?;
+    let experts = last.record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0);
+    let omitted = experts.map(|experts| format!("a mixture of {experts} experts reads a part of its weights for a token"));
+    Some(AgainstCeiling {
+        name: Foreign::new(name),
+        value: *value,
+        source: Foreign::new(source),
+        utilization_pct: omitted.is_none().then(|| rounded(100.0 * number.value / value)),
+        omitted_reason: omitted.map(Foreign::new),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use crate::config::model::{AxisValue, Better, Ceiling};
+    use crate::registry::Code;
+    use crate::report::{
+        Model, ReportInput, ReportOptions, Row, csv,
+        records::{point, run},
+        terminal,
+    };
+    use crate::store::record::{ModelBlock, Record};
+    use isotherm_wire::model::{Gguf, ModelHeader};
+
+    /// Points that reach so many GB/s, on a device with a ceiling of 10.
+    fn records(reached: &[f64]) -> Vec<(String, Record)> {
+        let of = |(threads, gb_s): (usize, &f64)| {
+            let point = point(&[("threads", AxisValue::Int(threads as i64 + 1))]);
+            let (path, mut record) = run(&point, 0).metric("decode_gb_s", Some(*gb_s), "GB/s", "llama_bench.decode_gb_s.v1", Better::Higher).stored();
+            record.device.ceilings.insert("dram_read_gb_s".into(), Ceiling { value: 10.0, source: "measured".into() });
+            (path, record)
+        };
+        reached.iter().enumerate().map(of).collect()
+    }
+
+    fn model(records: Vec<(String, Record)>) -> Model {
+        Model::of(&ReportInput { records, ..ReportInput::default() }, ReportOptions::default())
+    }
+
+    fn rows(model: &Model) -> &[Row] {
+        &model.tables[0].rows
+    }
+
+    #[test]
+    fn a_share_of_the_ceiling_stands_with_its_source_and_is_never_cut_off() {
+        let model = model(records(&[8.0, 12.5]));
+        let shares: Vec<f64> = rows(&model).iter().map(|row| row.ceiling.as_ref().unwrap().utilization_pct.unwrap()).collect();
+        assert_eq!(shares, [80.0, 125.0]);
+        let states = |row: usize| rows(&model)[row].states.iter().map(|state| state.code).collect::<Vec<_>>();
+        assert_eq!((states(0), states(1)), (vec![], vec![Code::CeilingTooLow]));
+        let page = terminal(&model, None, false);
+        assert!(page.contains("threads=1: 80.0 % of dram_read_gb_s 10 GB/s (measured)"), "{page}");
+        assert!(page.contains("threads=2: 125 % of dram_read_gb_s 10 GB/s (measured)"), "{page}");
+        let sheet = csv(&model);
+        assert!(sheet.lines().next().unwrap().ends_with(",ceiling,ceiling_source,utilization_pct"), "{sheet}");
+        assert!(sheet.lines().nth(1).unwrap().ends_with(",10,measured,80"), "{sheet}");
+    }
+
+    #[test]
+    fn a_mixture_of_experts_has_no_share_and_says_why_and_without_a_ceiling_there_is_none() {
+        let mut records = records(&[8.0, 8.0]);
+        let gguf = Gguf { experts: Some(8), ..Gguf::default() };
+        let header = Some(ModelHeader::Gguf(Box::new(gguf)));
+        let (id, path) = ("m".to_owned(), "m.gguf".to_owned());
+        records[0].1.workload.model = Some(ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: Default::default(), header });
+        records[1].1.device.ceilings.clear();
+        let model = model(records);
+        let ceiling = rows(&model)[0].ceiling.as_ref().unwrap();
+        assert_eq!((ceiling.utilization_pct, rows(&model)[1].ceiling.is_none()), (None, true));
+        assert!(terminal(&model, None, false).contains("a mixture of 8 experts"));
+    }
+}
