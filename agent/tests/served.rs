@@ -87,7 +87,9 @@ fn requests_have_the_tokens_that_were_asked_for_and_the_server_is_gone_afterward
     let Some(task) = real(&["--port", "0", "-np", "3"]) else { return };
     let (output, log) = served(&ServeTask { concurrency: 3, ..task });
     assert_eq!((&output.failure, output.wait_status), (&None, Some(0)), "{log}");
-    assert_eq!((output.warmup.len(), output.requests.len()), (1, 6));
+    assert_eq!((output.warmup.len(), output.requests.len()), (3, 6));
+    let warm = output.warmup.iter().map(|request| request.sent_ns + request.end_ns).max();
+    assert!(warm < Some(output.requests[0].sent_ns), "all are warm before the first is measured");
     assert!(output.requests.iter().all(|request| request.content_ns.len() == 8 && request.timings.unwrap().cache_n == Some(0)));
     assert!(output.requests.is_sorted_by_key(|request| request.sent_ns));
     assert!(output.spawn_ns < output.ready_ns && output.ready_ns.unwrap() < output.requests[0].sent_ns);

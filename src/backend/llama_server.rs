@@ -115,7 +115,8 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
         }
     };
     reading.load_ms = output.spawn_ns.zip(output.ready_ns).and_then(|(spawn, ready)| ready.checked_sub(spawn)).map(ms);
-    reading.warmup_ms = (!output.warmup.is_empty()).then(|| output.warmup.iter().map(|request| ms(request.end_ns)).sum());
+    let (warmup_start, warmup_end) = window(&output.warmup);
+    reading.warmup_ms = (!output.warmup.is_empty()).then(|| ms(warmup_end - warmup_start));
     if let Some(server) = &output.server {
         reading.version = server.build.as_ref().map(|build| format!("llama.cpp {build}"));
         let facts = [

@@ -63,7 +63,7 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
         assert_eq!((&record["status"], &record["validity"], &record["issues"]), (&json!("ok"), &json!("valid"), &json!([])), "{record}");
         let clients = record["ids"]["point"]["axes"]["concurrency"].as_u64().unwrap() as usize;
         let output = output(record);
-        assert_eq!((output.warmup.len(), output.requests.len(), output.wait_status), (1, 3 * clients, Some(0)));
+        assert_eq!((output.warmup.len(), output.requests.len(), output.wait_status), (clients, 3 * clients, Some(0)));
         for request in output.warmup.iter().chain(&output.requests) {
             // One token is one event of this model, and none comes before the prompt has been computed.
             assert_eq!((request.content_ns.len(), request.prompt_tokens, request.tokens, request.truncated), (16, Some(48), Some(16), false));

@@ -17,7 +17,7 @@ pub struct ServeTask {
     pub n_prompt: u32,
     /// Tokens generated for each request.
     pub n_gen: u32,
-    /// Requests before the measured ones, one after the other.
+    /// Requests of each client before the measured ones, one after the other.
     pub warmup: u32,
     /// Measured requests of each client, one after the other.
     pub requests: u32,

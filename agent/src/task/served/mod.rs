@@ -69,41 +69,45 @@ fn asked(task: &ServeTask, server: &mut Server, output: &mut ServeOutput) -> Res
         let (n_gen, n_prompt) = (task.n_gen as usize, task.n_prompt as usize);
         Recording::with_room_for(n_gen * BYTES_OF_EVENT + n_prompt * BYTES_OF_PROMPT_TOKEN + BYTES_AROUND, n_gen * 2 + 64)
     };
-    let mut of_warmup = recording();
-    for n in 0..task.warmup {
-        let answered = exchange(0, port, &request, &mut of_warmup);
-        output.warmup.push(answered.map_err(|broken| failure(format!("warm-up request {}", n + 1), broken, server))?);
-    }
 
+    // Nobody begins to measure before all have warmed up: a slot that has seen no request yet would be slower than the rest.
     let (start, stop) = (Barrier::new(task.concurrency as usize), AtomicBool::new(false));
     let client = |client: u32, mut recording: Recording| {
-        let mut answered = Vec::with_capacity(task.requests as usize);
-        start.wait();
-        for n in 0..task.requests {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            match exchange(client, port, &request, &mut recording) {
-                Ok(request) => answered.push(request),
-                Err(broken) => {
-                    stop.store(true, Ordering::Relaxed);
-                    return (answered, Some((format!("request {} of client {}", n + 1, client + 1), broken)));
+        let mut ask = |what: &str, requests: u32| {
+            let mut answered = Vec::with_capacity(requests as usize);
+            for n in 0..requests {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                match exchange(client, port, &request, &mut recording) {
+                    Ok(request) => answered.push(request),
+                    Err(broken) => {
+                        stop.store(true, Ordering::Relaxed);
+                        return (answered, Some((format!("{what} {} of client {}", n + 1, client + 1), broken)));
+                    }
                 }
             }
-        }
-        (answered, None)
+            (answered, None)
+        };
+        let (warmup, broken) = ask("warm-up request", task.warmup);
+        start.wait();
+        let (requests, broken_later) = ask("request", task.requests);
+        (warmup, requests, broken.or(broken_later))
     };
     let mut broken = None;
     thread::scope(|scope| {
         let clients: Vec<_> =
             (0..task.concurrency).map(|n| (n, recording())).map(|(n, recording)| scope.spawn(move || client(n, recording))).collect();
         for one in clients {
-            let (answered, its) = one.join().expect("a client has no reason to panic");
-            output.requests.extend(answered);
+            let (warmup, requests, its) = one.join().expect("a client has no reason to panic");
+            output.warmup.extend(warmup);
+            output.requests.extend(requests);
             broken = broken.take().or(its);
         }
     });
-    output.requests.sort_by_key(|request| request.sent_ns);
+    for requests in [&mut output.warmup, &mut output.requests] {
+        requests.sort_by_key(|request| request.sent_ns);
+    }
     broken.map_or(Ok(()), |(during, broken)| Err(failure(during, broken, server)))
 }
 
