@@ -20,6 +20,8 @@ mod faults;
 mod foreign;
 #[path = "boards/leaving.rs"]
 mod leaving;
+#[path = "boards/lingering.rs"]
+mod lingering;
 #[path = "boards/models.rs"]
 mod models;
 #[path = "boards/others.rs"]

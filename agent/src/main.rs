@@ -22,6 +22,7 @@ mod prepare;
 mod probe;
 mod processes;
 mod sampler;
+mod scope;
 mod serve;
 mod settle;
 mod spool;

@@ -1,7 +1,7 @@
 //! One connection: proof of life, then a proxy between stdin/stdout and the keeper. It may die and be replaced at any time.
 
 use crate::keep::lease;
-use crate::{capture, dirs, keep, sys};
+use crate::{capture, dirs, keep, scope, sys};
 use isotherm_wire::codec::{read_frame, write_message};
 use isotherm_wire::session::{Call, Failure, FromAgent, Hello, Reply, Request};
 use isotherm_wire::{GREETING_WORD, protocol_version};
@@ -114,32 +114,48 @@ fn start_keeper(hello: &Hello, state: &dirs::StateDir) -> Result<Option<lease::H
         reason: e.to_string(),
         hint: "make it writable, or set `state_dir` of the device".into(),
     })?;
-    let mut command = Command::new("/proc/self/exe");
-    // For people who look at a process list.
-    command.arg0("isotherm-agent");
-    command.arg("keep").arg("--state-dir").arg(&state.root).current_dir("/");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::from(log));
-    // SAFETY: setsid is async-signal-safe.
-    unsafe { command.pre_exec(sys::new_session) };
-    let mut keeper = command.spawn().map_err(|e| other("starting the keeper", &e))?;
-    let (stdin, stdout) = (keeper.stdin.take(), keeper.stdout.take());
-    if let Some(mut stdin) = stdin {
-        let holder = serde_json::to_vec(&hello.holder).map_err(|e| other("holder", &e))?;
-        stdin.write_all(&holder).map_err(|e| other("the keeper went away", &e))?;
-    }
-    let mut line = String::new();
-    if let Some(mut stdout) = stdout {
-        stdout.read_to_string(&mut line).map_err(|e| other("the keeper went away", &e))?;
-    }
-    match serde_json::from_str::<keep::Started>(line.trim()) {
-        Ok(keep::Started::Listening) => Ok(None),
-        Ok(keep::Started::Held(held)) => Ok(Some(held)),
-        Ok(keep::Started::Failed(failure)) => Err(failure),
-        Err(_) => {
-            let log = std::fs::read(&log_path).unwrap_or_default();
-            let tail = &log[log.len().saturating_sub(400)..];
-            Err(other("the keeper did not start", &capture::blob(tail).data))
+    let started = |mut command: Command| -> Result<keep::Started, String> {
+        let before = log.metadata().map_or(0, |meta| meta.len()) as usize;
+        command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log.try_clone().map_err(|e| e.to_string())?);
+        // SAFETY: setsid is async-signal-safe.
+        unsafe { command.pre_exec(sys::new_session) };
+        let mut keeper = command.spawn().map_err(|e| e.to_string())?;
+        let holder = serde_json::to_vec(&hello.holder).map_err(|e| e.to_string())?;
+        // One that is gone already has said why.
+        let _ = keeper.stdin.take().map(|mut stdin| stdin.write_all(&holder));
+        let mut line = String::new();
+        if let Some(mut stdout) = keeper.stdout.take() {
+            stdout.read_to_string(&mut line).map_err(|e| e.to_string())?;
         }
+        serde_json::from_str(line.trim()).map_err(|_| {
+            let written = std::fs::read(&log_path).unwrap_or_default();
+            let words = written.get(before..).unwrap_or_default();
+            capture::blob(&words[words.len().saturating_sub(400)..]).data.trim().to_owned()
+        })
+    };
+    let arguments = |command: &mut Command| _ = command.arg("keep").arg("--state-dir").arg(&state.root);
+    let in_scope = scope::here().zip(std::fs::read_link("/proc/self/exe").ok()).map(|(scope, agent)| {
+        let mut command = scope.command(&agent);
+        arguments(&mut command);
+        started(command)
+    });
+    let told = match in_scope {
+        Some(Ok(told)) => told,
+        no_scope => {
+            let mut command = Command::new("/proc/self/exe");
+            // For people who look at a process list.
+            command.arg0("isotherm-agent");
+            arguments(&mut command);
+            if let Some(Err(why)) = no_scope {
+                command.arg(keep::NO_SCOPE).arg(why);
+            }
+            started(command).map_err(|e| other("the keeper did not start", &e))?
+        }
+    };
+    match told {
+        keep::Started::Listening => Ok(None),
+        keep::Started::Held(held) => Ok(Some(held)),
+        keep::Started::Failed(failure) => Err(failure),
     }
 }
 

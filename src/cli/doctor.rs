@@ -3,7 +3,7 @@
 use super::words::{count, duration, plain};
 use super::{DoctorArgs, complain, draft, exit, print, probe, run};
 use crate::config::Draft;
-use crate::config::model::{Campaign, Device};
+use crate::config::model::{Campaign, Device, Transport};
 use crate::device::{self, Answer, agents};
 use crate::doctor::{self, Check, Finding, Horizon, Outcome};
 use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
@@ -117,7 +117,9 @@ fn of_device(args: &DoctorArgs, campaign: &Campaign, device: &Device, possible: 
     };
     readiness.files.extend(runs::look_here(campaign, &points));
     let readiness = &readiness;
-    let mut judged = doctor::judge(&doctor::Device { id: &device.id, file: &args.file, probed: &probed, readiness, points: &points, horizon });
+    let is_over_ssh = matches!(device.transport, Transport::Ssh(_));
+    let mut judged =
+        doctor::judge(&doctor::Device { id: &device.id, is_over_ssh, file: &args.file, probed: &probed, readiness, points: &points, horizon });
     if let Some(why) = unfit {
         let finding = Finding::new(Check::Companion, Outcome::Warning, agents::without_companion(&why)).mended_by(why.hint());
         judged.insert(1, finding);

@@ -59,6 +59,8 @@ pub struct Horizon {
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'a> {
     pub id: &'a str,
+    /// Its sessions are not ours.
+    pub is_over_ssh: bool,
     /// The campaign file as it was given, for what can be pasted.
     pub file: &'a Path,
     pub probed: &'a Probed,
@@ -299,14 +301,23 @@ fn prepare(readiness: &Readiness) -> Vec<Finding> {
 
 /// logind ends the processes of a session when its user leaves, if it is told to, and those of the user's manager unless the user lingers.
 fn logout(device: &Device<'_>) -> Finding {
-    let Login { systemd, uid, user, group, linger, logind } = &device.readiness.login;
+    let Login { systemd, uid, user, group, linger, scope, logind } = &device.readiness.login;
     if !systemd {
         return ok(Check::Logout, "no systemd: nothing ends at a logout by itself");
     }
     let Some(group) = group else { return unknown(Check::Logout, "the agent's place among systemd's groups can't be read") };
     let is_in = |prefix: &str, suffix: &str| group.split('/').any(|part| part.starts_with(prefix) && part.ends_with(suffix));
     let name = user.clone().unwrap_or_else(|| uid.to_string());
-    let lingering = format!("loginctl enable-linger && systemd-run --user --scope isotherm run {}", shell::word(device.file));
+    let lingering = match device.is_over_ssh {
+        true if *linger => {
+            "install systemd-run there, and let pam_systemd register its sessions: the keeper is started in a scope of its own then".into()
+        }
+        true => "loginctl enable-linger   # on the device: its keeper is started in a scope of its own then".into(),
+        false => format!("loginctl enable-linger && systemd-run --user --scope isotherm run {}", shell::word(device.file)),
+    };
+    if device.is_over_ssh && *scope {
+        return ok(Check::Logout, format!("user {name} lingers: its keeper is started in a scope of its own (systemd-run)"));
+    }
     if is_in("user@", ".service") {
         let ends = format!("user {name} doesn't linger: what its manager has started ends with its last session");
         return match linger {

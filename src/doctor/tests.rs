@@ -66,7 +66,7 @@ fn judged(probed: &Probed, mut readiness: Readiness, horizon: Horizon, check: Ch
     let points: Vec<_> = plan.points.iter().collect();
     let asked = needs(&campaign.devices["here"], &points);
     readiness.files.extend(asked.files.iter().map(|query| (query.key.clone(), file(&query.path))));
-    let device = Device { id: "here", file: Path::new("my night.yaml"), probed, readiness: &readiness, points: &points, horizon };
+    let device = Device { id: "here", is_over_ssh: false, file: Path::new("my night.yaml"), probed, readiness: &readiness, points: &points, horizon };
     judge(&device).into_iter().filter(|finding| finding.check == check).collect()
 }
 
@@ -82,7 +82,8 @@ fn pushing(change: impl FnOnce(&mut Readiness)) -> Vec<Finding> {
     let mut readiness = Readiness { files: BTreeMap::from([(large, FileLook::Found { files: 1, bytes: 2 << 30 })]), ..readiness() };
     change(&mut readiness);
     let (probed, horizon) = (probed(), Horizon::default());
-    let device = Device { id: "here", file: Path::new("my night.yaml"), probed: &probed, readiness: &readiness, points: &points, horizon };
+    let device =
+        Device { id: "here", is_over_ssh: false, file: Path::new("my night.yaml"), probed: &probed, readiness: &readiness, points: &points, horizon };
     judge(&device).into_iter().filter(|finding| finding.check == Check::Disk && finding.what.contains("to be copied")).collect()
 }
 
@@ -188,6 +189,24 @@ fn a_step_that_is_denied_is_a_problem_and_one_that_the_device_lacks_a_warning() 
 }
 
 #[test]
+fn the_keeper_of_a_device_over_ssh_is_kept_by_a_scope_of_its_own() {
+    let over_ssh = |linger: bool, scope: bool| {
+        let logind = BTreeMap::from([("KillUserProcesses".to_owned(), "yes".to_owned())]);
+        let group = Some("/user.slice/user-1000.slice/session-3.scope".into());
+        let login = Login { systemd: true, uid: 1000, user: Some("pi".into()), group, linger, scope, logind };
+        let (probed, readiness) = (probed(), Readiness { login, ..readiness() });
+        let horizon = Horizon::default();
+        let device = Device { id: "pi", is_over_ssh: true, file: Path::new("x.yaml"), probed: &probed, readiness: &readiness, points: &[], horizon };
+        judge(&device).into_iter().find(|finding| finding.check == Check::Logout).unwrap()
+    };
+    assert_eq!(over_ssh(true, true).outcome, Outcome::Ok);
+    for (linger, remedy) in [(false, "loginctl enable-linger   # on the device"), (true, "install systemd-run there")] {
+        let ended = over_ssh(linger, false);
+        assert!(ended.outcome == Outcome::Problem && ended.remedy.as_ref().unwrap().starts_with(remedy), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_logout_ends_what_logind_is_told_to_end_and_nothing_else() {
     let logout = |uid: u32, group: Option<&str>, linger: bool, logind: &[(&str, &str)]| {
         let login = Login {
@@ -196,6 +215,7 @@ fn a_logout_ends_what_logind_is_told_to_end_and_nothing_else() {
             user: Some(if uid == 0 { "root" } else { "pi" }.into()),
             group: group.map(str::to_owned),
             linger,
+            scope: false,
             logind: logind.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         };
         only(Check::Logout, |_, readiness| readiness.login = login)

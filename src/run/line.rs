@@ -148,6 +148,12 @@ impl<'n, 'a> Line<'n, 'a> {
                 self.emit(Event::SameMachine { device: self.device.id.clone(), others });
             }
         }
+        if let Ok(Some(why)) = session.welcome().map(|welcome| welcome.no_scope.as_ref().filter(|_| welcome.keeper_is_new)) {
+            let id = &self.device.id;
+            self.emit(Event::Warning {
+                message: format!("device `{id}`: a logout there may end its keeper, which systemd-run did not start: {why}"),
+            });
+        }
         if let Some(why) = session.unfit.take()
             && !std::mem::replace(&mut self.is_told_of_companion, true)
         {

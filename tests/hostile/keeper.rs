@@ -67,6 +67,7 @@ impl Device {
                 engine: Engine { name: "rten".into(), version: "0".into(), revision: 0 },
                 given_back: GivenBack::default(),
                 boot_id: None,
+                no_scope: None,
             })),
             Request::List => self.listed(self.sealed(total, sha256_hex(&self.result)), self.manifest.clone()),
             Request::Collect { .. } => return vec![chunk(0, total, total), Said::Bytes(self.result.clone())],

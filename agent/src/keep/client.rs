@@ -163,6 +163,7 @@ fn welcome(keeper: &Keeper, protocol: u32, keeper_is_new: bool) -> Reply {
         engine: Engine { name: name.into(), version: version.into(), revision },
         given_back: if keeper_is_new { keeper.given_back.clone() } else { GivenBack::default() },
         boot_id: inspect::machine::boot_id(Path::new("/")),
+        no_scope: keeper.no_scope.clone(),
     })
 }
 

@@ -37,6 +37,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Name of the keeper's socket in the state directory.
 pub const SOCKET_NAME: &str = "keeper.sock";
+/// Followed by why the keeper could not be started in a scope of its own.
+pub const NO_SCOPE: &str = "--no-scope";
 /// With no client and no live run for this long, the keeper gives the device back and exits.
 const LINGER_NS: u64 = 600_000_000_000;
 
@@ -81,6 +83,8 @@ struct Keeper {
     preparation: Mutex<Preparation>,
     /// Of what an earlier keeper had borrowed, when this one started.
     given_back: GivenBack,
+    /// Why it was started in none, where there should be one.
+    no_scope: Option<String>,
     state: Mutex<State>,
     /// Written to when the accept loop has to look at the state.
     wake: File,
@@ -186,10 +190,12 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     sys::close_inherited();
     // Where it is permitted: short of memory the kernel takes others first.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
-    let root = match args.as_slice() {
-        [flag, root] if flag == "--state-dir" => root.to_string_lossy().into_owned(),
+    let (root, no_scope) = match args.as_slice() {
+        [flag, root] if flag == "--state-dir" => (root, None),
+        [flag, root, no_scope, why] if flag == "--state-dir" && no_scope == NO_SCOPE => (root, Some(why.to_string_lossy().into_owned())),
         _ => return Err("usage: isotherm-agent keep --state-dir DIR".into()),
     };
+    let root = root.to_string_lossy().into_owned();
     let mut holder = String::new();
     io::stdin().read_to_string(&mut holder).map_err(|e| e.to_string())?;
     let holder: Holder = serde_json::from_str(&holder).map_err(|e| format!("holder: {e}"))?;
@@ -208,7 +214,7 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
             return Ok(());
         }
     };
-    match set_up(&root, holder) {
+    match set_up(&root, holder, no_scope) {
         Ok((keeper, listener, wakened)) => {
             started(&Started::Listening);
             // `serve` reads to the end of our stdout; let it go.
@@ -225,7 +231,7 @@ pub fn main(args: Vec<OsString>) -> Result<(), String> {
     }
 }
 
-fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net::UnixListener, File), Failure> {
+fn set_up(root: &str, holder: Holder, no_scope: Option<String>) -> Result<(Arc<Keeper>, std::os::unix::net::UnixListener, File), Failure> {
     let other = |what: &str, e: &dyn std::fmt::Display| Failure::Other { message: format!("{what}: {e}") };
     let dirs = dirs::state_dir(Some(root))?;
     // Orphans of a run whose `init` is killed come to us.
@@ -250,6 +256,7 @@ fn set_up(root: &str, holder: Holder) -> Result<(Arc<Keeper>, std::os::unix::net
         settling: OnceLock::new(),
         preparation: Mutex::new(preparation),
         given_back,
+        no_scope,
         spool,
         dirs,
         facts,

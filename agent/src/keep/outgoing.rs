@@ -18,7 +18,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Item {
     /// A message, and the chunk of bytes that it announces.
-    Message(FromAgent, Option<Vec<u8>>),
+    Message(Box<FromAgent>, Option<Vec<u8>>),
     /// Everything before it has been written when this is answered, or dropped.
     Mark(SyncSender<()>),
 }
@@ -41,12 +41,12 @@ impl Outgoing {
 
     /// Answer a request; waits while the client has much to read. False once it is gone.
     pub fn answer(&self, message: FromAgent, chunk: Option<Vec<u8>>) -> bool {
-        self.queue.send(Item::Message(message, chunk)).is_ok()
+        self.queue.send(Item::Message(Box::new(message), chunk)).is_ok()
     }
 
     /// Say something that wasn't asked for. A client that doesn't read is dropped: it comes back and asks.
     pub fn tell(&self, message: FromAgent) {
-        if self.queue.try_send(Item::Message(message, None)).is_err() {
+        if self.queue.try_send(Item::Message(Box::new(message), None)).is_err() {
             let _ = self.stream.shutdown(Shutdown::Both);
         }
     }

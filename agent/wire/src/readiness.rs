@@ -106,6 +106,9 @@ pub struct Login {
     pub group: Option<String>,
     /// The user's processes may outlive its last session.
     pub linger: bool,
+    /// A keeper is started in a scope of the user's manager, which a logout leaves alone then.
+    #[serde(default)]
+    pub scope: bool,
     /// Settings of logind that stand in its files, those that stand there as a comment being its own defaults.
     pub logind: BTreeMap<String, String>,
 }

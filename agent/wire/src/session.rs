@@ -160,6 +160,9 @@ pub struct Welcome {
     /// The kernel's, new with every start; `None` = it can't be read, or an agent that didn't say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
+    /// Why the keeper was not started in a scope of its user's manager, where it should have been: a logout may end it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_scope: Option<String>,
 }
 
 /// What became of borrowed state: settings of a device that runs had changed.

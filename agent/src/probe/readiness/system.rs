@@ -5,7 +5,7 @@ use super::super::execute::Runner;
 use super::super::first_line;
 use super::super::temperature::PLAUSIBLE_MC;
 use super::super::trial::{Prober, absent};
-use crate::sys;
+use crate::{scope, sys};
 use isotherm_wire::probe::Cause;
 use isotherm_wire::readiness::{Login, Scheduled, Timer, TripPoint};
 use serde::Deserialize;
@@ -31,15 +31,12 @@ fn is_systemd(prober: &Prober) -> bool {
 
 pub fn login(prober: &Prober) -> Login {
     let uid = sys::uid();
-    let user = prober.text(&prober.at("etc/passwd")).and_then(|users| user_name(&users, uid));
+    let user = prober.text(&prober.at("etc/passwd")).and_then(|users| scope::user_name(&users, uid));
     let linger = user.as_ref().is_some_and(|user| prober.exists(&prober.at("var/lib/systemd/linger").join(user)));
     let group = prober.text(&prober.at("proc/self/cgroup")).and_then(|text| systemd_group(&text));
-    Login { systemd: is_systemd(prober), uid, user, group, linger, logind: logind(prober) }
-}
-
-fn user_name(passwd: &str, uid: u32) -> Option<String> {
-    let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    users.find(|fields| fields.get(2).and_then(|id| id.parse().ok()) == Some(uid)).map(|fields| fields[0].to_owned())
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let scope = scope::look(&prober.at(""), uid, &path).is_some();
+    Login { systemd: is_systemd(prober), uid, user, group, linger, scope, logind: logind(prober) }
 }
 
 /// Our place in the hierarchy that systemd keeps: the unified one, or the one of its own name.
@@ -171,8 +168,8 @@ mod tests {
         assert_eq!(systemd_group("0::/user.slice/a.scope\n").as_deref(), Some("/user.slice/a.scope"));
         assert_eq!(systemd_group("3:cpu:/x\n1:name=systemd:/y\n0::/z\n").as_deref(), Some("/y"));
         assert_eq!(systemd_group("3:cpu:/x\n"), None);
-        assert_eq!(user_name("root:x:0:0::/root:/bin/sh\npi:x:1000:1000::/home/pi:/bin/sh\n", 1000).as_deref(), Some("pi"));
-        assert_eq!(user_name("root:x:0:0\n", 1000), None);
+        assert_eq!(scope::user_name("root:x:0:0::/root:/bin/sh\npi:x:1000:1000::/home/pi:/bin/sh\n", 1000).as_deref(), Some("pi"));
+        assert_eq!(scope::user_name("root:x:0:0\n", 1000), None);
     }
 
     #[test]
