@@ -198,7 +198,7 @@ fn omitted(unit: &str, better: Better, definition: &str, reason: String) -> Metr
 }
 
 /// `all`: every sample; `headline_of`: what the headline is the median of (rounds, or the samples themselves).
-fn spread(all: &[f64], headline_of: &[f64]) -> Option<Spread> {
+pub(crate) fn spread(all: &[f64], headline_of: &[f64]) -> Option<Spread> {
     let quantile = |q| stats::quantile(all, q);
     Some(Spread {
         cov_pct: stats::coefficient_of_variation(headline_of).map(|c| c * 100.0),

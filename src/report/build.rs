@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     config::model::Better,
-    registry::Code,
+    registry::{Code, MetricId},
     stats::{Centre, Summary},
-    store::record::{Metric, OperatingState, Status},
+    store::record::{Metric, OperatingState, Record, Status},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -225,13 +225,18 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
         let detail = (!used.is_empty()).then(|| why_absent(index, point, sheet, &unused, &counts));
         states.push(State { code: Code::WithoutValue, runs: Some(count(unused.len())), detail });
     }
+    let unsteady = used.iter().filter(|run| key.of_run(joined, index, run).is_some_and(|(metric, _)| is_unsteady(run.record, metric))).count();
+    if number.as_ref().is_some_and(spread_is_high) {
+        states.push(State { code: Code::SpreadHigh, runs: None, detail: None });
+    } else if unsteady > 0 {
+        states.push(State { code: Code::SpreadHigh, runs: Some(count(unsteady)), detail: None });
+    }
     let mut push = |condition, code| {
         if condition {
             states.push(State { code, runs: None, detail: None });
         }
     };
     push(withheld, Code::Withheld);
-    push(number.as_ref().is_some_and(spread_is_high), Code::SpreadHigh);
     push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
     let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
     let instrument = meter::of_runs(&used).filter(|_| meter::measures(key.definition)).map(Foreign::new);
@@ -262,11 +267,24 @@ fn number(summary: &Summary, degraded: u32) -> Number {
     }
 }
 
+/// CoV of three or more values beyond which they don't agree, %.
+const HIGH_SPREAD_PCT: f64 = 10.0;
+
 /// More than 10 % among three or more run headlines.
 ///
 /// Where a backend has no rounds there is no other judgement on its steadiness; with two runs the figure itself is too uncertain.
 fn spread_is_high(number: &Number) -> bool {
-    number.runs >= 3 && number.cov_pct.is_some_and(|cov| cov > 10.0)
+    number.runs >= 3 && number.cov_pct.is_some_and(|cov| cov > HIGH_SPREAD_PCT)
+}
+
+/// More than 10 % among three or more samples of a run of llama.cpp, which has no rounds to be judged by. Requests that compete with each
+/// other vary by what they are, and so do gaps between tokens.
+fn is_unsteady(record: &Record, metric: &Metric) -> bool {
+    let has_no_rounds = ["llama-bench", "llama-server"].contains(&record.ids.point.backend.as_str());
+    let competes = record.requested.get("concurrency").and_then(serde_json::Value::as_u64).is_some_and(|clients| clients > 1);
+    let is_gap = metric.definition == MetricId::Itl.entry().definition;
+    let cov_pct = metric.spread.as_ref().and_then(|spread| spread.cov_pct);
+    has_no_rounds && !competes && !is_gap && metric.n >= 3 && cov_pct.is_some_and(|cov| cov > HIGH_SPREAD_PCT)
 }
 
 /// Why a point has no number of this metric.
@@ -494,6 +512,25 @@ mod tests {
         assert_eq!(values(&[4.0, 5.0, 6.0]), [Code::SpreadHigh]);
         assert_eq!(values(&[4.0, 6.0]), []);
         assert_eq!(values(&[4.0, 4.1, 4.2]), []);
+    }
+
+    #[test]
+    fn samples_of_a_run_of_llama_cpp_that_vary_by_more_than_ten_percent_are_flagged() {
+        let flagged = |backend: &str, clients: u64, samples: &[f64]| {
+            let point = PointIds { backend: backend.into(), ..threads(1) };
+            let mut stored = run(&point, 0).latency(4.0).stored();
+            let metric = &mut stored.1.metrics["latency_ms"];
+            metric.n = samples.len() as u32;
+            metric.spread = crate::backend::spread(samples, samples);
+            stored.1.requested.insert("concurrency".into(), clients.into());
+            let row = &model(vec![stored]).tables[0].rows[0];
+            row.states.iter().find(|state| state.code == Code::SpreadHigh).map(|state| state.runs)
+        };
+        assert_eq!(flagged("llama-bench", 1, &[4.0, 5.0, 6.0]), Some(Some(1)));
+        assert_eq!(flagged("llama-bench", 1, &[4.0, 6.0]), None);
+        assert_eq!(flagged("llama-bench", 1, &[4.0, 4.1, 4.2]), None);
+        assert_eq!(flagged("llama-server", 4, &[4.0, 5.0, 6.0]), None, "they compete");
+        assert_eq!(flagged("builtin", 1, &[4.0, 5.0, 6.0]), None, "judged by its rounds");
     }
 
     #[test]
