@@ -9,6 +9,9 @@ use std::fs;
 /// Tokens that the tiny models were made for.
 const TRAINED: u64 = 2048;
 
+/// Of the campaign over threads, depth and KV type: three of each of eight points.
+const JOBS: usize = 24;
+
 /// A lab whose campaign has this block, with the tool and a model; `None` without the tool.
 fn lab(block: &str) -> Option<Lab> {
     let tool = llama::tool("llama-bench")?;
@@ -76,23 +79,24 @@ fn is_right(record: &Value) {
 
 #[test]
 fn a_campaign_over_threads_depth_and_kv_type_goes_on_after_its_controller_was_killed() {
-    let Some(lab) = lab("threads: [1, 2]\ndepth: [0, 64]\nflags: { -ctk: [f16, q8_0] }\nn_prompt: 32\nn_gen: 8") else { return };
+    let block = "threads: [1, 2]\ndepth: [0, 64]\nflags: { -ctk: [f16, q8_0] }\nn_prompt: 32\nn_gen: 8\nrepetitions: 3";
+    let Some(lab) = lab(block) else { return };
     let mut controller = lab.start(&["run", "c.yaml"]);
     eventually("two records", || (lab.records("c").len() >= 2).then_some(()));
     controller.kill().unwrap();
     controller.wait().unwrap();
     let before: BTreeMap<String, Value> = lab.records("c").into_iter().map(|(path, record)| (path.display().to_string(), record)).collect();
-    assert!(before.len() < 8, "it was killed on its way");
+    assert!(before.len() < JOBS, "it was killed on its way");
     lab.run(&["run", "c.yaml"]).expect(0);
     let records = lab.records("c");
-    assert_eq!(records.len(), 8);
+    assert_eq!(records.len(), JOBS);
     for (path, record) in &records {
         is_right(record);
         let earlier = before.get(&path.display().to_string());
         assert!(earlier.is_none_or(|earlier| earlier == record), "what was there stays");
     }
     lab.run(&["verify", "results/c"]).expect(0);
-    assert!(lab.run(&["run", "c.yaml"]).expect(0).stderr().contains("nothing to do: 8 jobs with a valid record"));
+    assert!(lab.run(&["run", "c.yaml"]).expect(0).stderr().contains("nothing to do: 24 jobs with a valid record"));
     let report = lab.run(&["report", "results/c", "--format", "markdown"]).expect(0).stdout();
     for metric in ["prefill_tps", "decode_tps", "decode_llama_bench_avg_ts", "decode_gb_s"] {
         assert!(report.contains(metric), "{report}");
