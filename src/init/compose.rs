@@ -63,7 +63,9 @@ pub fn compose(campaign: &Campaign<'_>) -> String {
     text += &line(0, &format!("campaign: {}", scalar(name)), "names the results directory");
     text += "\ndevices:\n";
     let Device { id: device, reached, called, probe, dir } = campaign.device;
-    text += &line(1, &format!("{}: {{ {reached} }}", scalar(device)), &comment(&format!("{called}; `{probe}` says what it can measure")));
+    let llama_bench = campaign.llama_bench.filter(|_| !gguf.is_empty());
+    let builds = llama_bench.map_or_else(String::new, |tool| format!(", builds: {{ llama: {{ llama_bench: {} }} }}", quoted(tool)));
+    text += &line(1, &format!("{}: {{ {reached}{builds} }}", scalar(device)), &comment(&format!("{called}; `{probe}` says what it can measure")));
     if !onnx.is_empty() || !gguf.is_empty() {
         text += "\nmodels:\n";
         for (id, model) in onnx.iter().chain(&gguf) {
@@ -80,8 +82,8 @@ pub fn compose(campaign: &Campaign<'_>) -> String {
     if !onnx.is_empty() {
         blocks.push(builtin(campaign, &onnx, &threads));
     }
-    if let Some(tool) = campaign.llama_bench.filter(|_| !gguf.is_empty()) {
-        blocks.push(llama(tool, &scalar(device), &gguf, &threads));
+    if llama_bench.is_some() {
+        blocks.push(llama(&scalar(device), &gguf, &threads));
     }
     if blocks.is_empty() {
         blocks.push(stand_in(&scalar(device)));
@@ -115,18 +117,14 @@ fn builtin(campaign: &Campaign<'_>, models: &[(String, &ModelFile)], threads: &[
     text
 }
 
-/// llama-bench warms up by itself. Of each test it prints its samples, the prompt first and then the generation.
-fn llama(tool: &str, device: &str, models: &[(String, &ModelFile)], threads: &[u32]) -> String {
-    let mut text = "  # GGUF models in llama.cpp. Any program is measured like this: its arguments, and where its numbers stand.\n".to_owned();
+fn llama(device: &str, models: &[(String, &ModelFile)], threads: &[u32]) -> String {
+    let mut text = "  # GGUF models in llama.cpp: how fast it reads a prompt and writes an answer, by its own benchmark.\n".to_owned();
     text += &format!("  - devices: {device}\n");
-    text += "    backend: command\n";
+    text += "    backend: llama-bench\n";
     text += &line(2, &format!("model: [{}]", names(models)), "");
     text += &line(2, &format!("threads: [{}]", numbers(threads)), "");
-    text += &line(2, "warmup: 0", "whole invocations; llama-bench has a warm-up of its own");
-    text += &format!("    argv: [{}, -m, \"{{model.path}}\", -t, \"{{threads}}\", -p, \"64\", -n, \"16\", -r, \"3\", -o, json]\n", quoted(tool));
-    text += "    metrics:\n";
-    text += "      prefill_tps: { from: stdout, json: /0/samples_ts, unit: tokens/s, better: higher }   # reading 64 tokens\n";
-    text += "      decode_tps:  { from: stdout, json: /1/samples_ts, unit: tokens/s, better: higher }   # writing 16, one after the other\n";
+    text += &line(2, "n_prompt: 64", "tokens of the prompt; 512 unless said otherwise");
+    text += &line(2, "n_gen: 16", "tokens written, one after the other; 128 unless said otherwise");
     text
 }
 

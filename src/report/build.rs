@@ -239,12 +239,13 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     push(withheld, Code::Withheld);
     push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
     let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
+    let label = point.own_runs().find_map(|run| key.of_run(joined, index, run)?.0.label.as_ref()).map(Foreign::new);
     let instrument = meter::of_runs(&used).filter(|_| meter::measures(key.definition)).map(Foreign::new);
     let ceiling = number.as_ref().and_then(|number| ceiling::of_row(key.definition, number, &used));
     if ceiling.as_ref().and_then(|ceiling| ceiling.utilization_pct).is_some_and(|pct| pct > 100.0) {
         states.push(State { code: Code::CeilingTooLow, runs: None, detail: None });
     }
-    Row { point: index, cells, number, absent_reason, instrument, ceiling, states }
+    Row { point: index, cells, label, number, absent_reason, instrument, ceiling, states }
 }
 
 /// Derived figures are rounded to 12 significant digits: the last bits of `exp` and `ln` differ between C libraries.

@@ -61,7 +61,13 @@ fn header(model: &Model) -> Vec<String> {
     header.extend(AFTER_AXES.map(str::to_owned));
     header.extend(has_instruments(model).then(|| "instrument".to_owned()));
     header.extend(has_ceilings(model).then_some(OF_CEILINGS).into_iter().flatten().map(str::to_owned));
+    header.extend(has_labels(model).then(|| "label".to_owned()));
     header
+}
+
+/// Has any number a name of its tool's? Only then there is a column for it.
+fn has_labels(model: &Model) -> bool {
+    model.tables.iter().flat_map(|table| &table.rows).any(|row| row.label.is_some())
 }
 
 /// Is anything held against a ceiling? Only then there are columns for it.
@@ -120,6 +126,7 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
         [value, optional(ceiling.map(|ceiling| ceiling.source.csv())), optional(ceiling.and_then(|ceiling| ceiling.utilization_pct))]
     };
     line.extend(has_ceilings(model).then(of_ceiling).into_iter().flatten());
+    line.extend(has_labels(model).then(|| optional(place.and_then(|(_, row)| row.label.as_ref()).map(Foreign::csv))));
     line
 }
 

@@ -177,6 +177,8 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     let digits = Digits::of(table.rows.iter().filter_map(|row| row.number.as_ref()).map(|number| number.value));
     let mut header = vec![String::new()];
     header.extend(table.columns.iter().map(escape));
+    let labelled = table.rows.iter().any(|row| row.label.is_some());
+    header.extend(labelled.then(|| "label".to_owned()));
     header.extend([
         if is_plain { metric } else { format!("{metric} ({unit})") },
         "95 %".to_owned(),
@@ -187,8 +189,9 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     ]);
     let mut align_right = vec![false];
     align_right.extend((0..table.columns.len()).map(|column| table.rows.iter().all(|row| is_number(row.cells[column].as_ref()))));
+    align_right.extend(labelled.then_some(false));
     align_right.extend([true, false, true, false, true, false]);
-    let rows = table.rows.iter().map(|row| table_row(model, row, digits, escape)).collect();
+    let rows = table.rows.iter().map(|row| table_row(model, row, labelled, digits, escape)).collect();
     let expendable = header.iter().rposition(|name| name == RANGE);
     parts.push(Part::Grid(Grid { header, align_right, rows, expendable }));
 
@@ -236,7 +239,7 @@ fn is_number(cell: Option<&Cell>) -> bool {
     matches!(cell, None | Some(Cell::Int(_) | Cell::Float(_)))
 }
 
-fn table_row(model: &Model, row: &Row, digits: Digits, escape: Escape) -> (Tone, Vec<String>) {
+fn table_row(model: &Model, row: &Row, labelled: bool, digits: Digits, escape: Escape) -> (Tone, Vec<String>) {
     let planned = model.points.get(row.point).and_then(|point| point.planned);
     let planned = planned.map_or_else(|| ABSENT.to_owned(), |planned| planned.to_string());
     let only_missing = row.states.iter().all(|state| state.code == Code::Missing);
@@ -248,6 +251,7 @@ fn table_row(model: &Model, row: &Row, digits: Digits, escape: Escape) -> (Tone,
     };
     let mut texts = vec![mark.to_owned()];
     texts.extend(row.cells.iter().map(|cell| cell_text(cell.as_ref(), escape)));
+    texts.extend(labelled.then(|| row.label.as_ref().map_or_else(|| ABSENT.to_owned(), escape)));
     texts.extend(match &row.number {
         Some(number) => number_texts(number, digits),
         None => [(); 4].map(|()| ABSENT.to_owned()),

@@ -86,6 +86,9 @@ pub struct Row {
     pub point: usize,
     /// `None` = the point doesn't have this axis.
     pub cells: Vec<Option<Cell>>,
+    /// What the tool calls it: `tg128 @ d4096`; `None` where it has no name of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<Foreign>,
     /// `None` with an `absent_reason`.
     pub number: Option<Number>,
     pub absent_reason: Option<Foreign>,

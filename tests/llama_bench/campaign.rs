@@ -95,11 +95,18 @@ fn threads_depth_and_kv_type_make_a_matrix_and_a_second_run_has_nothing_to_do_un
     assert!(records.iter().all(|(_, record)| is_as_asked(record)));
     assert!(lab.read("count").lines().all(|line| line.ends_with("-fa on")), "{}", lab.read("count"));
     assert!(run(&lab, 0).contains("nothing to do: 8 jobs with a valid record"));
+    // By the tool's own names, too.
+    let report = lab.run(&["report", "results/c", "--format", "csv"]).expect(0).stdout();
+    let labels = |metric: &str| {
+        report.lines().filter(|line| line.contains(&format!(",{metric},"))).filter_map(|line| line.rsplit(',').next()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(labels("decode_tps"), ["tg8", "tg8 @ d128"].into());
+    assert_eq!(labels("prefill_llama_bench_avg_ts"), ["pp32", "pp32 @ d128"].into());
+    assert!(lab.run(&["report", "results/c"]).expect(0).stdout().contains("tg8 @ d128"));
     let tool = lab.read("tools/llama-bench");
     lab.write("tools/llama-bench", tool + "# another build\n");
     let plan = lab.run(&["plan", "c.yaml", "--refresh"]).expect(0);
     assert!(plan.stdout().contains("8 stale") || plan.stderr().contains("8 stale"), "{}{}", plan.stdout(), plan.stderr());
-    lab.run(&["report", "results/c"]).expect(0);
     lab.run(&["verify", "results/c"]).expect(0);
     lab.run(&["reparse", "results/c"]).expect(0);
 }

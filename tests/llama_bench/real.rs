@@ -62,9 +62,10 @@ fn is_right(record: &Value) {
     let (spawn, exit) = (&record["time"]["spawn_monotonic_ns"], &record["time"]["exit_monotonic_ns"]);
     let mut before = spawn.as_u64().unwrap();
     for test in tests {
-        let (samples, spans) = (test["samples_ns"].as_array().unwrap(), test["spans_ns"].as_array().unwrap());
-        assert_eq!((samples.len(), spans.len()), (2, 2), "{test}");
-        for (sample, span) in samples.iter().zip(spans) {
+        let (samples, spans) = (test["samples_ns"].as_array().unwrap(), test["spans_ns"].as_array().cloned().unwrap_or_default());
+        // On a machine that is busy, lines of samples of half a millisecond may arrive together; then nobody knows where they lie.
+        assert!(samples.len() == 2 && [0, 2].contains(&spans.len()), "{test}");
+        for (sample, span) in samples.iter().zip(&spans) {
             let (start, end) = (span[0].as_u64().unwrap(), span[1].as_u64().unwrap());
             assert_eq!(end - start, sample.as_u64().unwrap());
             assert!(before <= end && end <= exit.as_u64().unwrap(), "{test}");
