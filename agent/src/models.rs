@@ -40,6 +40,7 @@ impl Cache {
     pub fn have(&self, wanted: &Wanted, campaign: &str, hashes: &mut HashCache) -> Result<Have, Failure> {
         check(wanted)?;
         self.make_ours(&self.dir)?;
+        let _held = self.hold().map_err(|e| self.unusable(&e))?;
         let own = self.dir.join(&wanted.sha256);
         if fs::symlink_metadata(&own).is_ok() {
             self.make_ours(&own)?;
@@ -56,7 +57,7 @@ impl Cache {
         if wanted.bytes > 0 && fs::symlink_metadata(self.part_path(&wanted.sha256)).is_err() {
             return so_far(0);
         }
-        let part = self.part(&wanted.sha256)?;
+        let part = self.part(&wanted.sha256, true).map_err(|e| self.unusable(&e))?;
         let offset = part.metadata().map_err(|e| self.unusable(&e))?.len();
         if offset > wanted.bytes {
             // Of something else; no copy becomes right by going on.
@@ -85,9 +86,19 @@ impl Cache {
     pub fn put(&self, sha256: &str, offset: u64, bytes: &[u8]) -> Result<u64, Failure> {
         check_sha256(sha256)?;
         self.make_ours(&self.dir)?;
-        let part = self.part(sha256)?;
         let add = || {
-            // Another machine's keeper may be at the same copy.
+            let part = match self.part(sha256, false) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    let _held = self.hold()?;
+                    // Another machine's keeper may have brought it to its end meanwhile.
+                    if let Some(model) = model_in(&self.dir.join(sha256)) {
+                        return Ok(fs::symlink_metadata(model)?.len());
+                    }
+                    self.part(sha256, true)?
+                }
+                part => part?,
+            };
+            // And it may be at the same copy.
             part.lock()?;
             let end = part.metadata()?.len();
             if end != offset {
@@ -117,6 +128,10 @@ impl Cache {
     /// Remove a model, and what was copied of it; how many bytes that were.
     pub fn evict(&self, sha256: &str) -> Result<u64, Failure> {
         check_sha256(sha256)?;
+        let _held = match self.hold() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+            held => held.map_err(|e| self.unusable(&e))?,
+        };
         let (own, part) = (self.dir.join(sha256), self.part_path(sha256));
         let bytes = [&own, &part].iter().filter_map(|path| Some(cached(path)?.bytes)).sum();
         // A link that somebody has put there goes, what it points to stays.
@@ -130,15 +145,19 @@ impl Cache {
         self.dir.join(format!("{sha256}{PART}"))
     }
 
-    /// The copy of a model as far as it has come, made where there is none.
-    fn part(&self, sha256: &str) -> Result<File, Failure> {
-        let open = || {
-            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            let file =
-                File::options().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(self.part_path(sha256))?;
-            if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
-        };
-        open().map_err(|e| self.unusable(&e))
+    /// As long as this is held no other keeper takes a copy for complete, puts one into its place or removes one.
+    fn hold(&self) -> io::Result<File> {
+        let dir = File::open(&self.dir)?;
+        dir.lock()?;
+        Ok(dir)
+    }
+
+    /// The copy of a model as far as it has come, where there is none yet made if it is `to_begin`.
+    fn part(&self, sha256: &str, to_begin: bool) -> io::Result<File> {
+        let mut options = File::options();
+        options.read(true).write(true).create(to_begin).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(self.part_path(sha256))?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
     }
 
     fn make_ours(&self, dir: &Path) -> Result<(), Failure> {
@@ -287,6 +306,32 @@ mod tests {
         assert_eq!(place.have(&wanted()).unwrap(), Have::Whole(fact));
         let [Cached { name, bytes, campaign, .. }] = &place.cache.list().unwrap()[..] else { panic!() };
         assert_eq!((name.as_deref(), *bytes, campaign.as_deref()), (Some("m.onnx"), CONTENT.len() as u64, Some("night")));
+    }
+
+    #[test]
+    fn bytes_that_come_after_another_keeper_had_the_last_ones_begin_no_copy_anew() {
+        let mut place = Place::new();
+        place.filled();
+        for offset in [0, 10] {
+            assert_eq!(place.cache.put(&wanted().sha256, offset, &CONTENT[offset as usize..]).unwrap(), CONTENT.len() as u64);
+        }
+        assert!(!place.cache.part_path(&wanted().sha256).exists());
+    }
+
+    #[test]
+    fn keepers_that_ask_for_one_complete_copy_at_once_all_get_the_model() {
+        for _ in 0..50 {
+            let mut place = Place::new();
+            place.have(&wanted()).unwrap();
+            place.cache.put(&wanted().sha256, 0, CONTENT).unwrap();
+            let cache = &place.cache;
+            let all = std::thread::scope(|scope| {
+                let ask = |_| scope.spawn(move || cache.have(&wanted(), "night", &mut HashCache::default()));
+                let asked: Vec<_> = (0..4).map(ask).collect();
+                asked.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            assert!(all.iter().all(|have| matches!(have, Ok(Have::Whole(_)))), "{all:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::boards::Setup;
 use crate::lab::eventually;
 use crate::rig::{Rig, end};
 use isotherm::digest::sha256_hex;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -47,4 +48,31 @@ matrix:
     let listed = rig.bench.run(&["models", "c.yaml", "--evict-all"]).expect(0);
     assert!(listed.stderr().contains("0 models kept on `board`"), "{}", listed.stderr());
     assert_eq!(fs::read_dir(cache).unwrap().count(), 0);
+}
+
+#[test]
+fn two_boards_with_one_home_may_be_given_a_model_at_once() {
+    let Some(rig) = Rig::of(&["a", "b"].map(|name| Setup { name, home: Some("shared"), ..Setup::default() })) else { return };
+    let lab = &rig.bench.lab;
+    let model: Vec<u8> = (0..2_000_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    lab.write("models/m.bin", &model);
+    lab.write("shared/workload.sh", "#!/bin/sh\nsha256sum < \"$1\"\n");
+    let text = "devices: { a: { ssh: { host: a, config: ssh_config } }, b: { ssh: { host: b, config: ssh_config } } }
+models: { m: { path: models/m.bin, push: true } }
+defaults: { repetitions: 1, timeout: 60s, warmup: 0, prepare: { settle: 0ms } }
+matrix:
+  - { devices: [a, b], backend: command, model: m, argv: [./workload.sh, \"{model.path}\"] }
+";
+    lab.write("c.yaml", text);
+    let cache = lab.path("shared/.local/state/isotherm/models");
+    for round in 1..=3 {
+        rig.bench.run(&["run", "c.yaml", "--fresh"]).expect(0);
+        let records = lab.records("c");
+        let latest: Vec<_> = records.iter().map(|(_, record)| record).filter(|record| record["raw"]["stdout"]["head"]["data"] != "").collect();
+        assert!(latest.len() >= 2 && latest.iter().all(|record| record["raw"]["stdout"]["head"]["data"] == format!("{}  -\n", sha256_hex(&model))));
+        let kept: BTreeSet<_> = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(kept, [sha256_hex(&model)].into(), "round {round}");
+        fs::remove_dir_all(&cache).unwrap();
+    }
+    rig.bench.nothing_is_left();
 }
