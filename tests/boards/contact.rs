@@ -1,7 +1,8 @@
 //! From a board that has never seen isotherm to its first record, and what can be in the way of that.
 
 use crate::boards::Setup;
-use crate::rig::Rig;
+use crate::lab::eventually;
+use crate::rig::{Rig, end};
 use std::fs;
 
 /// What is installed in a directory of the board.
@@ -86,12 +87,20 @@ fn a_place_that_can_not_hold_the_agent_is_passed_over_and_named_where_there_is_n
         ("mkdir -p /home/.cache /mnt/else && ln -sfn /mnt/else /home/.cache/isotherm", "is a link"),
     ] {
         let Some(rig) = Rig::new(&Setup { before, ..Setup::default() }) else { return };
-        let probe = rig.bench.run(&["probe", "c.yaml"]).expect(0);
-        assert!(probe.stdout().starts_with("board: "), "{}", probe.stdout());
-        assert_eq!((installed(&rig, "tmp/isotherm-0").len(), installed(&rig, "home/.cache/isotherm").len()), (1, 0), "{before}");
         rig.campaign(", bin_dir: ~/.cache/isotherm");
-        let refused = rig.bench.run(&["probe", "c.yaml"]).expect(4).stderr();
-        assert!(refused.contains("/home/.cache/isotherm: ") && refused.contains(why) && refused.contains("hint: set `bin_dir`"), "{refused}");
+        for command in ["probe", "run"] {
+            let refused = rig.bench.run(&[command, "c.yaml"]).expect(4).stderr();
+            assert!(refused.contains("/home/.cache/isotherm: ") && refused.contains(why) && refused.contains("hint: set `bin_dir`"), "{refused}");
+        }
+        assert_eq!((rig.events("device_failed"), rig.events("out_of_reach"), rig.bench.lab.records("c").len()), (1, 0, 0), "{before}");
+        rig.campaign("");
+        // Where nothing can be executed, or written, what is measured lies elsewhere as well.
+        let campaign = rig.bench.lab.read("c.yaml").replace("./workload.sh, ", "/bin/echo, done, ");
+        rig.bench.lab.write("c.yaml", campaign);
+        rig.run().expect(0);
+        rig.bench.lab.answered("c", &["board"], 2, 0);
+        assert_eq!((installed(&rig, "tmp/isotherm-0").len(), installed(&rig, "home/.cache/isotherm").len()), (1, 0), "{before}");
+        rig.bench.nothing_is_left();
     }
 }
 
@@ -126,20 +135,25 @@ fn the_directories_of_the_campaign_are_the_boards() {
 fn a_machine_without_an_agent_is_named_and_one_that_can_not_execute_its_agent_too() {
     let uname = "printf '#!/bin/sh\\necho aarch64\\n' > /mnt/uname && chmod +x /mnt/uname && mount --bind /mnt/uname /usr/bin/uname";
     let Some(rig) = Rig::new(&Setup { before: uname, ..Setup::default() }) else { return };
-    let probe = |agents: &str| {
-        let mut command = rig.bench.isotherm(&["probe", "c.yaml"]);
+    let refused = |command: &str, agents: &str| {
+        let mut command = rig.bench.isotherm(&[command, "c.yaml"]);
         crate::lab::Ran(command.env("ISOTHERM_AGENTS_DIR", rig.bench.lab.path(agents)).output().unwrap()).expect(4).stderr()
     };
-    let absent = probe("nowhere");
-    assert!(absent.contains("for aarch64 in ") && absent.contains("scripts/build-agents --out DIR aarch64"), "{absent}");
+    for command in ["probe", "run"] {
+        let absent = refused(command, "nowhere");
+        assert!(absent.contains("for aarch64 in ") && absent.contains("scripts/build-agents --out DIR aarch64"), "{absent}");
+    }
     // The smallest file that looks like a whole executable of that architecture.
     let mut file = vec![0; 128];
     file[..6].copy_from_slice(b"\x7fELF\x02\x01");
     (file[18], file[40], file[58], file[60]) = (183, 64, 64, 1);
     rig.bench.lab.write(&format!("agents/isotherm-agent-{}-aarch64-unknown-linux-gnu", env!("CARGO_PKG_VERSION")), file);
-    let foreign = probe("agents");
-    assert!(foreign.contains("/home/.cache/isotherm: ") && foreign.contains("xec format error"), "{foreign}");
-    assert!(foreign.contains("/var/tmp/isotherm-0: ") && foreign.contains("/dev/shm/isotherm-0: "), "{foreign}");
+    for command in ["probe", "run"] {
+        let foreign = refused(command, "agents");
+        assert!(foreign.contains("/home/.cache/isotherm: ") && foreign.contains("xec format error"), "{foreign}");
+        assert!(foreign.contains("/var/tmp/isotherm-0: ") && foreign.contains("/dev/shm/isotherm-0: "), "{foreign}");
+    }
+    assert!(rig.bench.lab.records("c").is_empty());
 }
 
 #[test]
@@ -153,6 +167,26 @@ fn a_jump_host_and_whatever_stands_in_the_users_configuration() {
     rig.campaign(", proxy_jump: gate");
     rig.open(1);
     rig.run().expect(0);
+    rig.settled([1, 1], 0);
+}
+
+#[test]
+fn what_a_connection_lives_by_is_not_the_users_configuration() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let forwarded = rig.bench.lab.path("forwarded");
+    let more = format!("  ServerAliveCountMax 1000\n  LogLevel QUIET\n  LocalForward {} 127.0.0.1:22\n", forwarded.display());
+    rig.bench.lab.write("ssh_config", rig.bench.lab.read("ssh_config") + &more);
+    let keys = rig.bench.lab.read("board/authorized_keys");
+    rig.bench.lab.write("board/authorized_keys", "");
+    unreachable(&rig, &["Permission denied (publickey)"]);
+    rig.bench.lab.write("board/authorized_keys", keys);
+    let controller = rig.start();
+    assert!(!forwarded.exists());
+    rig.bench.cut();
+    eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
+    rig.bench.mend();
+    rig.open(1);
+    end(controller, 0);
     rig.settled([1, 1], 0);
 }
 
@@ -201,6 +235,8 @@ fn what_ssh_says_is_told_with_what_to_do_about_it() {
         rig.campaign_of(&format!("board: {{ ssh: {{ host: board, config: {config} }} }}"), "board");
         unreachable(&rig, &[told, "hint: try `ssh -F "]);
     }
+    rig.campaign(", proxy_jump: 'gate,'");
+    unreachable(&rig, &["Invalid -J argument", "hint: try `ssh -F "]);
     rig.campaign("");
 
     rig.bench.power_cut();

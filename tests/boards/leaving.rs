@@ -95,6 +95,21 @@ fn one_ctrl_c_is_enough_where_a_board_accepts_a_connection_and_says_nothing() {
 }
 
 #[test]
+fn whatever_ends_a_controller_that_is_connecting_ends_its_client() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    signal(rig.bench.listener(), libc::SIGSTOP);
+    for (command, how) in [("probe", libc::SIGINT), ("doctor", libc::SIGINT), ("run", libc::SIGKILL)] {
+        let mut isotherm = rig.bench.isotherm(&[command, "c.yaml"]);
+        isotherm.process_group(0).env("ISOTHERM_SSH_ALIVE_S", "3600").stdout(Stdio::null()).stderr(Stdio::null());
+        let mut controller = isotherm.spawn().unwrap();
+        connecting(&rig);
+        signal(-(controller.id() as i32), how);
+        controller.wait().unwrap();
+        eventually("no process of the controller is left", || rig.bench.lab.processes().is_empty().then_some(()));
+    }
+}
+
+#[test]
 fn one_ctrl_c_is_enough_where_a_boards_shell_takes_everything_and_says_nothing() {
     let before = "printf '#!/bin/sh\\nexec cat > /dev/null\\n' > /mnt/deaf && chmod +x /mnt/deaf";
     let Some(rig) = Rig::new(&Setup { before, login_shell: "/mnt/deaf", ..Setup::default() }) else { return };

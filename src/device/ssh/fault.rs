@@ -57,7 +57,8 @@ pub fn unreachable(said: &str, destination: &str) -> Unreachable {
         // Nothing that is known: all of it.
         let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let reason = if lines.is_empty() { reason } else { lines.join("; ") };
-        return Unreachable { reason, hint: format!("try `ssh {destination}`"), passing: !has("onfiguration option") && !has("config file") };
+        let lasts = has("onfiguration option") || has("config file") || has("Invalid -J argument");
+        return Unreachable { reason, hint: format!("try `ssh {destination}`"), passing: !lasts };
     };
     Unreachable { reason, hint, passing: true }
 }
@@ -126,6 +127,7 @@ mod tests {
                 "try",
                 false,
             ),
+            ("Invalid -J argument\r\n", "Invalid -J argument", "try `ssh pi@board`", false),
             ("", "ssh said nothing", "try `ssh pi@board`", true),
         ] {
             let told = unreachable(said, "pi@board");

@@ -6,9 +6,9 @@ use super::agent;
 use crate::config::model::Ssh;
 use crate::device::link::{Leave, Unheard, end_of, heard};
 use crate::shell;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -18,9 +18,10 @@ use tempfile::TempDir;
 
 /// Replaces [`ALIVE`], for tests that cut a link.
 const ALIVE_VARIABLE: &str = "ISOTHERM_SSH_ALIVE_S";
-/// A silent device is asked so often whether it is there; the third question without an answer ends the connection, and so does a first
-/// contact that takes longer.
+/// A silent device is asked so often whether it is there; a first contact that takes longer ends.
 const ALIVE: Duration = Duration::from_secs(15);
+/// So many questions in a row without an answer end a connection.
+const UNANSWERED: u32 = 3;
 /// Through jump hosts and a slow login, at most.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 /// A master that nobody uses ends after so many seconds: that of a controller which was killed.
@@ -56,14 +57,20 @@ pub fn start(ssh: &Ssh, dir: &Path, leave: Leave<'_>) -> Result<TempDir, Fault> 
     let place = tempfile::Builder::new().prefix(PREFIX).tempdir_in(dir).map_err(Fault::Broken)?;
     let mut command = Command::new("ssh");
     command.args(arguments(ssh, place.path())).envs(NO_QUESTIONS).process_group(0);
-    let mut client = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // Whoever ends us while it connects ends it as well. Once it is connected it has left us, and nobody's death is told to it.
+    // SAFETY: one system call, and no memory of ours is touched.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?)) };
+    // What it says before it has opened its log belongs there, too.
+    let log = place.path().join("log");
+    let stderr = File::options().create(true).append(true).open(&log).map_err(Fault::Broken)?;
+    let mut client = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn()?;
     // It goes into the background as soon as it is connected.
     match end_of(&client).map(|ended| heard(&ended, CONNECT_LIMIT, leave)) {
         Ok(Ok(()) | Err(Unheard::Gone)) => {
             if client.wait()?.success() {
                 return Ok(place);
             }
-            let said = fs::read(place.path().join("log")).map_err(Fault::Broken)?;
+            let said = fs::read(log).map_err(Fault::Broken)?;
             Err(Fault::Refused(String::from_utf8_lossy(&said).into_owned()))
         }
         Ok(Err(why)) => {
@@ -93,6 +100,10 @@ fn arguments(ssh: &Ssh, place: &Path) -> Vec<OsString> {
     set("StrictHostKeyChecking", "yes");
     set("ConnectTimeout", &alive.to_string());
     set("ServerAliveInterval", &alive.to_string());
+    set("ServerAliveCountMax", &UNANSWERED.to_string());
+    // What it says is told, whatever the user has it say elsewhere, and no traffic but ours is in a window.
+    set("LogLevel", "INFO");
+    set("ClearAllForwardings", "yes");
     if ssh.identity_file.is_some() {
         // That one, and no other that an agent may have.
         set("IdentitiesOnly", "yes");
