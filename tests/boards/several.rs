@@ -104,8 +104,9 @@ fn two_boards_with_one_home_keep_apart_what_is_a_machines() {
 }
 
 #[test]
-fn two_boards_with_one_home_may_be_given_their_agent_at_once() {
-    let Some(rig) = Rig::of(&["a", "b"].map(|name| Setup { name, home: Some("shared"), ..Setup::default() })) else { return };
+fn two_boards_of_one_name_with_one_home_may_be_given_their_agent_at_once() {
+    let before = "hostname twin; tr -d - < /proc/sys/kernel/random/uuid > /mnt/machine-id; mount --bind /mnt/machine-id /etc/machine-id";
+    let Some(rig) = Rig::of(&["a", "b"].map(|name| Setup { name, home: Some("shared"), before, ..Setup::default() })) else { return };
     if !rig.bench.boards.iter().all(|board| board.slow_down("8mbit")) {
         return eprintln!("skipped: a slow wire (no tbf in this kernel)");
     }

@@ -49,13 +49,14 @@ path() {
 # Program $1 in directory $2, with sha256 $3 and length $4: there already, or sent; else says why not.
 provide() {
     ! whole "$(path "$1" "$2" "$3")" "$3" '' || return
-    # Left by a copy to this machine that was cut: others may share the directory, and know nothing of each other's processes.
-    host=$(uname -n)
-    for old in "$2"/.isotherm-*.new.*@"$host"; do
+    # Left by a copy to this machine that was cut: others, of the same name even, may share the directory, and know nothing of each other's
+    # processes.
+    here=$(uname -n)-$(cat /etc/machine-id /proc/device-tree/serial-number 2> /dev/null | tr -cd '[:alnum:]')
+    for old in "$2"/.isotherm-*.new.*@"$here"; do
         pid=${old##*.new.}
         kill -0 "${pid%%@*}" 2> /dev/null || rm -f "$old"
     done
-    new=$2/.$1.new.$$@$host
+    new=$2/.$1.new.$$@$here
     (umask 077 && : > "$new") 2>&1 || return
     say "send $1"
     # All of it is taken in, even where there is no room for it.
