@@ -1,12 +1,14 @@
 //! Copies of the agent and its companion that isotherms have left on this device: notes which are used, removes what nobody needs.
 //!
 //! They lie beside our own executable, under names with their hash. Machines may share the directory, and see nothing of each other's
-//! processes: so a copy is told by when it was used last, which is its time of access, set by whoever uses it.
+//! processes: so a copy is told by when it was used last, which is its time of access, set by whoever uses it. Whatever their own clocks
+//! say, it is the clock of the file system that all of them go by.
 
+use crate::sys;
 use isotherm_wire::companion::COMPANION_VARIABLE;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{self, File, FileTimes};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -24,21 +26,21 @@ struct Copy {
     is_executing: bool,
 }
 
-/// We use ours, now.
+/// We use ours, now. It is on the disk when this returns: no run has to wait for that.
 pub fn note_use() {
-    let times = FileTimes::new().set_accessed(SystemTime::now());
     for path in own() {
-        let _ = File::open(path).and_then(|file| file.set_times(times));
+        let _ = File::open(path).and_then(|file| sys::note_access(&file).and_then(|()| file.sync_all()));
     }
 }
 
-/// Remove those that nobody needs; says which, on stderr.
+/// Remove those that nobody needs, ours having been noted as used just now; says which, on stderr.
 pub fn prune() {
     let [agent, ..] = &*own() else { return };
     let Some(dir) = agent.parent() else { return };
+    let Ok(now) = fs::metadata(agent).and_then(|meta| meta.accessed()) else { return };
     let executing = executing();
     for program in PROGRAMS {
-        for path in unneeded(copies(dir, program, &executing), SystemTime::now()) {
+        for path in unneeded(copies(dir, program, &executing), now) {
             match fs::remove_file(&path) {
                 Ok(()) => eprintln!("{} was removed: it was not used for a day, and {MOST} others were used since", path.display()),
                 Err(e) => eprintln!("{} could not be removed: {e}", path.display()),
@@ -103,6 +105,19 @@ mod tests {
         let young = (0..4).map(|n| copy(&format!("young{n}"), ago(n), false));
         let gone = unneeded(copies.into_iter().chain(young).collect(), now);
         assert_eq!(gone, [Path::new("old"), Path::new("oldest")]);
+    }
+
+    #[test]
+    fn a_use_is_noted_by_the_clock_of_the_file_system_and_changes_no_time_but_that_of_access() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create_new(dir.path().join("copy")).unwrap();
+        let long_ago = SystemTime::UNIX_EPOCH + 24 * HOUR;
+        file.set_times(fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago)).unwrap();
+        sys::note_access(&file).unwrap();
+        let other = File::create_new(dir.path().join("other")).unwrap().metadata().unwrap();
+        let meta = file.metadata().unwrap();
+        assert_eq!(meta.modified().unwrap(), long_ago);
+        assert!(meta.accessed().unwrap() <= other.modified().unwrap() && meta.accessed().unwrap() > long_ago + HOUR);
     }
 
     #[test]

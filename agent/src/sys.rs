@@ -441,6 +441,13 @@ fn access(path: &Path, mode: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
 }
 
+/// Its time of access is now, by the clock of the file system that it lies on.
+pub fn note_access(file: &File) -> io::Result<()> {
+    let [now, as_it_is] = [libc::UTIME_NOW, libc::UTIME_OMIT].map(|tv_nsec| libc::timespec { tv_sec: 0, tv_nsec });
+    // SAFETY: the kernel reads two times.
+    check(unsafe { libc::futimens(file.as_raw_fd(), [now, as_it_is].as_ptr()) }).map(drop)
+}
+
 /// Room on the file system of a path, as `df` tells it, without what is kept for root: bytes, and files where it counts them.
 pub fn free_space(path: &Path) -> io::Result<(u64, Option<u64>)> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;

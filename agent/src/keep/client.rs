@@ -316,6 +316,8 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
     if known.is_some() {
         return Ok(());
     }
+    // Ahead of what comes to the disk with the run's entry: nothing of it is left to be written in the window.
+    copies::note_use();
     keeper.spool.begin(&start).map_err(|e| Failure::StateDirectory {
         path: keeper.dirs.spool().display().to_string(),
         reason: e.to_string(),
@@ -324,7 +326,6 @@ fn begin(keeper: &Arc<Keeper>, client: u64, start: Start) -> Result<(), Failure>
     let (cancelled, cancel) = sys::pipe().map_err(|e| Failure::Other { message: e.to_string() })?;
     state.current = Some(Current { run_id: start.run_id.clone(), task_sha256, phase: Phase::Settle, cancel });
     drop(state);
-    copies::note_use();
     let for_thread = Arc::clone(keeper);
     let spawned = thread::Builder::new().name("run".into()).spawn(move || {
         execute::execute(&for_thread, &start, &cancelled);
