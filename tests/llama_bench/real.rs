@@ -147,6 +147,7 @@ fn the_shipped_campaign_runs() {
     let lab = Lab::new();
     let campaign = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/llama-smoke.yaml");
     let dir = tool.parent().unwrap().display().to_string();
-    lab.run_with(&["run", campaign, "--set", "prepare.settle=0s", "--set", "repetitions=1"], &[("LLAMA_DIR", &dir)]).expect(0);
+    lab.run_with(&["run", campaign, "--set", "prepare.settle=0s", "--set", "repetitions=1", "--set", "retry_contaminated=0"], &[("LLAMA_DIR", &dir)])
+        .expect(0);
     assert_eq!(lab.records("llama-smoke").len(), 8 + 4);
 }

@@ -1,8 +1,9 @@
 //! Every recorded situation of llama-bench as a record: read, or failed for its reason with the tool's own words.
 
 use crate::shared;
-use isotherm::backend::ParseSpec;
 use isotherm::backend::llama_bench::help;
+use isotherm::backend::output::Stream;
+use isotherm::backend::{self, ParseSpec, RawOutput};
 use isotherm::run::assemble;
 use isotherm::run::manifest::Manifest;
 use isotherm::store::record::{Identity, Kind, LlamaBenchAsked, ModelBlock, PointIds, Reason, Record, Status};
@@ -339,4 +340,24 @@ fn options_that_a_build_has_and_has_not_are_told_by_its_own_help() {
     let gone = help::unknown(help, &["llama-bench".to_owned(), "--flash-atn".to_owned()]);
     assert_eq!(gone[0].nearest[0], "--flash-attn");
     assert_eq!(help::version(&recorded["bench_version"].stderr), Some("0.5.0-dev (build 1, commit 0c1e570)"));
+}
+
+#[test]
+fn output_that_is_cut_anywhere_gives_whole_tests_or_none_and_never_a_run_that_is_ok() {
+    let Some(folder) = shared::recordings("llama.cpp") else { return };
+    let recorded = Recorded::all(&folder);
+    for name in ["bench_jsonl_pp_tg", "bench_json_pp_tg"] {
+        let (asked, text) = (ParseSpec::LlamaBench(recorded[name].asked()), recorded[name].stdout.as_bytes());
+        let read = |text: &[u8]| {
+            let stdout = Stream { bytes: text.len() as u64, kept: text.to_vec(), ..Stream::default() };
+            backend::read(&asked, &RawOutput { stdout, ..RawOutput::default() }, 0)
+        };
+        let whole = read(text).tests;
+        assert_eq!(whole.len(), 2);
+        for cut in 0..text.len() {
+            let part = read(&text[..cut]);
+            assert!(whole.starts_with(&part.tests), "{name} cut at {cut}");
+            assert_eq!(part.failure.is_none(), part.tests.len() == 2, "{name} cut at {cut}: {:?}", part.failure);
+        }
+    }
 }

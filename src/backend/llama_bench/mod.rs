@@ -99,7 +99,7 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
         let message = format!("what {} reads of the context is not in `decode_gb_s`", test.name());
         reading.issues.push(Issue::new(Code::KvTrafficExcluded, message));
     }
-    let spans = spans::of(&tests, &raw.stdout, &raw.stderr);
+    let spans = spans::of(&tests, &raw.stdout, &raw.stderr, raw.window.map_or(u64::MAX, |(_, exit_ns)| exit_ns));
     reading.tests = tests.iter().zip(spans).map(|(test, spans_ns)| test.recorded(spans_ns)).collect();
     reading
 }

@@ -20,12 +20,13 @@ struct Line<'a> {
 /// Start and end of each sample of each test; none of a test of which a line is missing, or doesn't fit.
 ///
 /// `--progress` prints a line right after the clock of a sample was started. The sample ends so long after as the tool says, yet not after
-/// the next line of the tool, which it prints only then: where the first line arrived late, the next one tells.
+/// the next line of the tool, which it prints only then: where the first line arrived late, the next one tells. Nor after the tool's own end,
+/// `exit_ns`.
 #[must_use]
-pub fn of(tests: &[Test], stdout: &Stream, stderr: &Stream) -> Vec<Vec<(u64, u64)>> {
+pub fn of(tests: &[Test], stdout: &Stream, stderr: &Stream, exit_ns: u64) -> Vec<Vec<(u64, u64)>> {
     let marks: Vec<Line<'_>> = lines(stderr).into_iter().filter(|line| line.text.starts_with("llama-bench: benchmark ")).collect();
     let results: Vec<Line<'_>> = lines(stdout).into_iter().filter(|line| line.text.starts_with('{')).collect();
-    let all = |(place, test): (usize, &Test)| spans(place, test, &marks, results.get(place)?);
+    let all = |(place, test): (usize, &Test)| spans(place, test, &marks, results.get(place)?.at_ns.min(exit_ns));
     tests.iter().enumerate().map(|pair| all(pair).unwrap_or_default()).collect()
 }
 
@@ -35,14 +36,14 @@ fn lines(stream: &Stream) -> Vec<Line<'_>> {
     text.lines().zip(&stream.line_ns).map(|(text, &at_ns)| Line { at_ns, text }).collect()
 }
 
-fn spans(place: usize, test: &Test, marks: &[Line<'_>], result: &Line<'_>) -> Option<Vec<(u64, u64)>> {
+fn spans(place: usize, test: &Test, marks: &[Line<'_>], over_ns: u64) -> Option<Vec<(u64, u64)>> {
     let phase = if test.n_gen == 0 { "prompt" } else { "generation" };
     let n = test.samples_ns.len();
     let span = |(sample, &ns): (usize, &u64)| {
         let said = format!("benchmark {}/", place + 1);
         let run = format!(": {phase} run {}/{n}", sample + 1);
         let at = marks.iter().position(|mark| mark.text.contains(&said) && mark.text.ends_with(&run))?;
-        let next_ns = marks.get(at + 1).map_or(u64::MAX, |next| next.at_ns).min(result.at_ns);
+        let next_ns = marks.get(at + 1).map_or(u64::MAX, |next| next.at_ns).min(over_ns);
         let start_ns = marks[at].at_ns;
         let late_ns = (start_ns + ns).saturating_sub(next_ns);
         let end_ns = (start_ns + ns).min(next_ns);
@@ -105,7 +106,7 @@ mod tests {
         // The first ones as the tool says; of the last the line arrived 5 ms late, and its result tells its end.
         let mut stderr = STDERR;
         stderr[8].0 = 906;
-        let found = in_ms(of(&tests, &stdout, &stream(&stderr)));
+        let found = in_ms(of(&tests, &stdout, &stream(&stderr), u64::MAX));
         assert_eq!(found, [vec![(200, 295), (310, 390)], vec![(550, 890), (901, 1200)]]);
     }
 
@@ -114,7 +115,7 @@ mod tests {
         let mut lines = STDERR.to_vec();
         lines.insert(8, (600, "W something"));
         let stdout = stream(&[(395, "{}"), (1200, "{}")]);
-        let found = in_ms(of(&[test(64, 0, &[95, 80]), test(0, 16, &[340, 299])], &stdout, &stream(&lines)));
+        let found = in_ms(of(&[test(64, 0, &[95, 80]), test(0, 16, &[340, 299])], &stdout, &stream(&lines), u64::MAX));
         assert_eq!(found[1], [(550, 890), (900, 1199)]);
     }
 
@@ -125,12 +126,17 @@ mod tests {
         // Both lines of decode arrived with its result: nobody knows which sample was when.
         let mut at_once = STDERR;
         (at_once[7].0, at_once[8].0) = (1200, 1200);
-        assert_eq!(of(&tests(&[10, 10]), &stdout, &stream(&at_once))[1], []);
+        assert_eq!(of(&tests(&[10, 10]), &stdout, &stream(&at_once), u64::MAX)[1], []);
+        // The tool has ended before its last lines were read.
+        let ended = of(&tests(&[340, 290]), &stdout, &stream(&STDERR), 1_195_000_000);
+        assert_eq!(in_ms(ended)[1], [(550, 890), (900, 1190)]);
+        let earlier = of(&tests(&[340, 290]), &stdout, &stream(&STDERR), 1_185_000_000);
+        assert_eq!(in_ms(earlier)[1], [(550, 890), (895, 1185)]);
         // Half a second can't lie between lines that are 350 ms apart.
-        assert_eq!(of(&tests(&[500, 299]), &stdout, &stream(&STDERR))[1], []);
-        assert_eq!(of(&tests(&[340, 299]), &stdout, &stream(&STDERR[..8]))[1], []);
-        assert_eq!(of(&tests(&[340, 299]), &stdout, &stream(&[])), [vec![], vec![]]);
+        assert_eq!(of(&tests(&[500, 299]), &stdout, &stream(&STDERR), u64::MAX)[1], []);
+        assert_eq!(of(&tests(&[340, 299]), &stdout, &stream(&STDERR[..8]), u64::MAX)[1], []);
+        assert_eq!(of(&tests(&[340, 299]), &stdout, &stream(&[]), u64::MAX), [vec![], vec![]]);
         let cut = Stream { cut_at: Some(3), ..stream(&STDERR) };
-        assert_eq!(of(&tests(&[340, 299]), &stdout, &cut), [vec![], vec![]]);
+        assert_eq!(of(&tests(&[340, 299]), &stdout, &cut, u64::MAX), [vec![], vec![]]);
     }
 }
