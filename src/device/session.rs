@@ -282,7 +282,8 @@ impl Session {
         Ok(result)
     }
 
-    /// Fetch the next piece of a sealed result; true as long as it isn't whole. What was fetched over another link counts.
+    /// Fetch the next piece of a sealed result, or look at it as a whole when there is none left: then false. What was fetched over another link
+    /// counts.
     pub fn collect_more(&mut self, run_id: &str, bytes: u64, sha256: &str, result: &mut Vec<u8>) -> Result<bool, DeviceError> {
         let damaged = |device: &str, reason: String| DeviceError::Damaged { device: device.to_owned(), reason };
         if bytes > MOST_RESULT_BYTES {
@@ -299,8 +300,6 @@ impl Session {
                 Ok(_) => return Err(damaged(&self.device, format!("run {run_id}: a chunk at {offset} of another length"))),
                 Err(_) => return Err(self.lost("a chunk did not come")),
             }
-        }
-        if (result.len() as u64) < bytes {
             return Ok(true);
         }
         let got = sha256_hex(result);

@@ -312,11 +312,11 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
     /// Fetch a sealed result, make its record, write it, and only then let the device forget it.
     pub(super) fn store(&mut self, run_id: &str, bytes: u64, sha256: &str, manifest: Manifest, valid: Valid) -> Result<(), Stop> {
         let (label, device) = (manifest.label.clone(), self.line.device.id.clone());
-        self.line.night.crew.work(&device)?;
         let is_known = self.line.night.state().scan.entries.iter().any(|e| e.run_id == run_id);
         if !is_known {
             let mut result = Vec::new();
             while self.asking(|session| session.collect_more(run_id, bytes, sha256, &mut result))? {}
+            self.line.night.crew.work(&device)?;
             let result = match assemble::result(&result, run_id) {
                 Ok(result) => result,
                 Err(newer @ Unread::Newer { .. }) => {

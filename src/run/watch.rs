@@ -137,9 +137,11 @@ impl DeviceNight<'_, '_> {
         })
     }
 
-    /// Ask the keeper something that may be asked twice, as everything may: a link that is lost costs a reconnect and nothing else.
+    /// Ask the keeper something that may be asked twice, as everything may: a link that is lost costs a reconnect and nothing else. Not while
+    /// this machine is measured for another device.
     pub(super) fn asking<T>(&mut self, mut ask: impl FnMut(&mut Session) -> Result<T, DeviceError>) -> Result<T, Stop> {
         for _ in 1..MOST_ASKED {
+            self.line.night.crew.work(&self.line.device.id)?;
             match ask(&mut self.session) {
                 Err(DeviceError::LinkLost { reason, .. }) => self.reconnect(&reason)?,
                 other => return Ok(other?),
