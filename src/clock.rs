@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Seconds, which may be negative, that the controller's clock is off.
 const CLOCK_VARIABLE: &str = "ISOTHERM_CONTROLLER_CLOCK_S";
 
-/// How far a device's wall clock was ahead of its controller's when the session began, of several questions the one that was answered
+/// How far a device's wall clock was ahead of its controller's when it was asked, of several questions the one that was answered
 /// soonest. With it, runs of several devices can be put beside each other in time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -184,6 +184,7 @@ impl DeviceNight<'_, '_> {
             instruments: Some(instruments),
             clock: self.asking(Session::clock)?,
         };
+        self.clock_serial = Some(self.session.serial);
         self.line.night.learn(id, report)?;
         self.check_models()?;
         self.check_options()

@@ -8,7 +8,7 @@ use super::reparse;
 use super::spool::Lost;
 use super::watch::{Ended, OVERDUE};
 use super::{RunError, Stop, assemble};
-use crate::clock;
+use crate::clock::{self, ClockOffset};
 use crate::device::{DeviceError, Session, boot_id};
 use crate::plan::{JobState, Plan, PlannedJob, Point, Work, contaminated, files};
 use crate::registry::MetricId;
@@ -37,6 +37,10 @@ pub(super) struct DeviceNight<'n, 'a> {
     beside: Option<Beside>,
     /// Of the run that is made now.
     needs: Option<String>,
+    /// Boot in which it was started, as far as it was seen.
+    pub(super) run_boot: Option<String>,
+    /// Of the connection over which the device's clock was asked last.
+    pub(super) clock_serial: Option<u64>,
     doom: Doom,
 }
 
@@ -70,7 +74,34 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
 
     pub(super) fn of(line: Line<'n, 'a>, session: Session) -> DeviceNight<'n, 'a> {
         let plan = line.night.plan();
-        DeviceNight { line, session, plan, runs_until: None, quiet_since: None, beside: None, needs: None, doom: Doom::default() }
+        DeviceNight {
+            line,
+            session,
+            plan,
+            runs_until: None,
+            quiet_since: None,
+            beside: None,
+            needs: None,
+            run_boot: None,
+            clock_serial: None,
+            doom: Doom::default(),
+        }
+    }
+
+    /// The boot in which the device is, if it says so.
+    pub(super) fn boot(&self) -> Option<String> {
+        self.session.welcome().ok().and_then(|welcome| welcome.boot_id.clone())
+    }
+
+    /// How far the device's clock is off: asked once over each connection, and never into a window, when a run is about to be started.
+    fn clock(&mut self) -> Result<Option<ClockOffset>, Stop> {
+        let (night, id) = (self.line.night, &self.line.device.id);
+        if self.clock_serial != Some(self.session.serial) {
+            let clock = self.asking(Session::clock)?;
+            self.clock_serial = Some(self.session.serial);
+            night.learn_clock(id, clock);
+        }
+        Ok(night.report(id).and_then(|report| report.clock))
     }
 
     /// Is the device the machine that this is?
@@ -198,6 +229,8 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         let valid = if job.state.is_answered() { Valid::Stays } else { Valid::Yields };
         let mut deaths = 0;
         let (run_id, reason, message) = loop {
+            manifest.clock = self.clock()?;
+            self.run_boot = self.boot();
             let run_id = clock::new_run_id();
             self.line.emit(Event::Started {
                 run_id: run_id.clone(),
@@ -226,7 +259,13 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             };
             let ended = match ended {
                 Some(ended) => ended,
-                None => self.follow(&run_id, &job.id, deadline)?,
+                None => {
+                    // It is executing, in whichever boot this is; a clock that was asked in another one tells nothing of it.
+                    let boot = self.boot();
+                    manifest.clock = manifest.clock.filter(|_| boot == self.run_boot);
+                    self.run_boot = boot;
+                    self.follow(&run_id, &job.id, deadline)?
+                }
             };
             self.runs_until = None;
             match ended {

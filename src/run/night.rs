@@ -8,7 +8,7 @@ use super::push::Contents;
 use super::selection::Options;
 use super::signals::{self, Stopping};
 use super::{RunError, Stop, assemble, awake};
-use crate::clock;
+use crate::clock::{self, ClockOffset};
 use crate::config::model::Campaign;
 use crate::device::{DeviceError, has_local_agent};
 use crate::digest;
@@ -326,6 +326,20 @@ impl<'a> Night<'a> {
     pub(super) fn learn_files(&self, id: &str, files: impl IntoIterator<Item = (String, FileAnswer)>) {
         if let Some(report) = self.state().reports.get_mut(id) {
             report.files.extend(files);
+        }
+    }
+
+    /// A device that was reached again may have been started anew.
+    pub(super) fn learn_boot(&self, id: &str, boot_id: Option<String>) {
+        if let Some(report) = self.state().reports.get_mut(id) {
+            report.machine.boot_id = boot_id;
+        }
+    }
+
+    /// How far a device's clock is off by now.
+    pub(super) fn learn_clock(&self, id: &str, clock: Option<ClockOffset>) {
+        if let Some(report) = self.state().reports.get_mut(id) {
+            report.clock = clock;
         }
     }
 

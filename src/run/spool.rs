@@ -24,7 +24,11 @@ impl DeviceNight<'_, '_> {
     pub(super) fn collect_spool(&mut self) -> Result<Vec<String>, Stop> {
         let mut stays = Vec::new();
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
-        for SpoolEntry { run_id, state, manifest } in self.asking(Session::list)? {
+        let listed = self.asking(Session::list)?;
+        let boot = self.boot();
+        for SpoolEntry { run_id, state, manifest } in listed {
+            // Of one that was lost before, nobody here has seen in which boot it was.
+            self.run_boot = matches!(state, RunState::Running { .. }).then(|| boot.clone()).flatten();
             let manifest = match Manifest::of(manifest, &state) {
                 Ok(manifest) => manifest,
                 Err(why) => {
@@ -104,6 +108,7 @@ impl DeviceNight<'_, '_> {
         if let Lost::Recorded(reason) = lost {
             let again = if reason == Reason::DeviceLost { ", for the second time" } else { "" };
             let mut record = self.without_result(manifest.clone(), run_id, reason, format!("{why}{again}"));
+            record.device.machine.iter_mut().for_each(|machine| machine.boot_id.clone_from(&self.run_boot));
             record.issues.push(Issue::new(Code::DeviceRestarted, why));
             self.keep(record, manifest.label.clone(), Valid::Stays)?;
         }

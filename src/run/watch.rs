@@ -155,6 +155,9 @@ impl DeviceNight<'_, '_> {
         let (session, given_back) = self.line.reopen(reason, self.runs_until)?;
         self.session = session;
         self.line.night.given_back(&self.line.device.id, given_back);
+        if self.session.welcome().is_ok() {
+            self.line.night.learn_boot(&self.line.device.id, self.boot());
+        }
         Ok(())
     }
 }

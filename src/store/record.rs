@@ -195,7 +195,7 @@ pub struct Time {
     /// Exit of the measured invocation on the same clock, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_monotonic_ns: Option<u64>,
-    /// How far the device's wall clock was ahead of its controller's when the session began. `None` = it was not asked.
+    /// How far the device's wall clock was ahead of its controller's when it was last asked before the run. `None` = it was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ms: Option<f64>,
     /// The offset is within ± this: half of the time that the question took.

@@ -1,7 +1,7 @@
 //! Whatever is cut, ended or switched off in the middle of a run: every job has one answer, and nothing of it is left on the board.
 
 use crate::boards::Setup;
-use crate::lab::{Ran, eventually};
+use crate::lab::{Clocks, Ran, eventually};
 use crate::rig::{Rig, end};
 use std::process::Stdio;
 use std::time::Duration;
@@ -109,6 +109,42 @@ fn a_board_that_is_switched_off_and_on_has_its_run_tried_once_more() {
     let (_, attempt) = records.iter().find(|(path, _)| path.display().to_string().contains(".attempt")).unwrap();
     assert_eq!((&attempt["status"], &attempt["reason"]), (&"failed".into(), &"interrupted".into()));
     assert_eq!(attempt["issues"][0]["code"], "device_restarted");
+}
+
+#[test]
+fn a_record_has_clock_and_boot_of_the_device_as_it_was_then_however_often_that_was_started_anew() {
+    let Some(mut rig) = Rig::new(&Setup { sshd: "SetEnv ISOTHERM_CLOCK=/home/clock", ..Setup::default() }) else { return };
+    let boots: [i32; 3] = [100, -5000, 7000];
+    let set = |rig: &Rig, seconds| {
+        _ = rig.bench.lab.write_in_place("board/home/clock", Clocks { realtime_s: i64::from(seconds), ..Clocks::default() }.bytes())
+    };
+    let boot_id = |rig: &Rig| rig.bench.lab.read("board/boot_id").trim().to_owned();
+    set(&rig, boots[0]);
+    let mut ids = vec![boot_id(&rig)];
+    let controller = rig.start();
+    for (n, seconds) in boots.iter().enumerate().skip(1) {
+        rig.bench.power_cut();
+        set(&rig, *seconds);
+        rig.bench.boot();
+        ids.push(boot_id(&rig));
+        eventually("it goes on", || (rig.events("run_lost") == n && rig.events("started") == n + 1).then_some(()));
+        eventually("the next run has started", || (rig.executions(1) + rig.executions(2) == n + 1).then_some(()));
+    }
+    end(controller, 1);
+    let records = rig.bench.lab.records("c");
+    let of = |reason: Option<&str>| &records.iter().find(|(_, record)| record["reason"].as_str() == reason).unwrap().1;
+    for (n, reason) in [Some("interrupted"), Some("device_lost"), None].into_iter().enumerate() {
+        let record = of(reason);
+        assert_eq!(record["device"]["machine"]["boot_id"], ids[n].as_str(), "{reason:?}");
+        // What nobody observed is absent.
+        if reason.is_none() {
+            let [offset_ms, within_ms] = ["clock_offset_ms", "clock_offset_uncertainty_ms"].map(|name| record["time"][name].as_f64().unwrap());
+            assert!((offset_ms - 1000.0 * f64::from(boots[n])).abs() <= within_ms + 1.0, "{offset_ms} ± {within_ms}");
+        }
+    }
+    let report: serde_json::Value = serde_json::from_str(&rig.bench.lab.read("results/c/devices/board.json")).unwrap();
+    assert_eq!(report["machine"]["boot_id"], ids[2].as_str());
+    rig.bench.nothing_is_left();
 }
 
 #[test]

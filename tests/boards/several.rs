@@ -47,6 +47,7 @@ fn one_that_is_off_takes_nobodys_place() {
     assert_eq!(rig.bench.lab.records("c").len(), 2, "{}", ran.stderr());
     assert!(rig.events("out_of_reach") >= 1 && rig.events("device_failed") == 1, "{}", ran.stderr());
     assert!(ran.stderr().contains("4 jobs: 2 ok · 0 failed · 2 pending"), "{}", ran.stderr());
+    nothing_is_left(&rig);
 }
 
 #[test]
@@ -66,6 +67,14 @@ fn a_group_stays_the_lost_devices_until_its_run_has_ended_and_then_they_go_on_in
     end(controller, 0);
     assert_eq!(rig.bench.lab.records("c").len(), 4);
     assert_eq!(rig.events("link_back"), 1);
+    nothing_is_left(&rig);
+}
+
+/// Of the board's runs, and of those of this machine.
+#[track_caller]
+fn nothing_is_left(rig: &Rig) {
+    rig.bench.nothing_is_left();
+    eventually("no process of the lab is left", || rig.bench.lab.processes().is_empty().then_some(()));
 }
 
 const EIGHT: [&str; 8] = ["b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7"];
