@@ -8,7 +8,8 @@ use crate::sys;
 use isotherm_wire::companion::COMPANION_VARIABLE;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,8 @@ use std::time::{Duration, SystemTime};
 const MOST: usize = 3;
 /// And whatever was used within this time: by a machine that shares the directory, say, whose keeper notes it with every run.
 const IN_USE: Duration = Duration::from_secs(24 * 3600);
+/// So far ahead a use is noted: more than a tick of any file system's clock.
+const AHEAD: Duration = Duration::from_secs(2);
 const PROGRAMS: [&str; 2] = ["isotherm-agent-", "isotherm-companion-"];
 
 #[derive(Debug, PartialEq)]
@@ -26,11 +29,19 @@ struct Copy {
     is_executing: bool,
 }
 
-/// We use ours, now. It is on the disk when this returns: no run has to wait for that.
+/// We use ours, now. It is on the disk when this returns: nothing of it is left to be written in a run's window.
 pub fn note_use() {
     for path in own() {
-        let _ = File::open(path).and_then(|file| sys::note_access(&file).and_then(|()| file.sync_all()));
+        let _ = note(&path);
     }
+}
+
+fn note(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    sys::note_access(&file)?;
+    // Ahead of the change that this is: with `relatime` the next execution, which begins a run, would be noted by the kernel otherwise.
+    file.set_times(FileTimes::new().set_accessed(file.metadata()?.accessed()? + AHEAD))?;
+    file.sync_all()
 }
 
 /// Remove those that nobody needs, ours having been noted as used just now; says which, on stderr.
@@ -112,12 +123,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = File::create_new(dir.path().join("copy")).unwrap();
         let long_ago = SystemTime::UNIX_EPOCH + 24 * HOUR;
-        file.set_times(fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago)).unwrap();
-        sys::note_access(&file).unwrap();
+        file.set_times(FileTimes::new().set_accessed(long_ago).set_modified(long_ago)).unwrap();
+        note(&dir.path().join("copy")).unwrap();
         let other = File::create_new(dir.path().join("other")).unwrap().metadata().unwrap();
         let meta = file.metadata().unwrap();
         assert_eq!(meta.modified().unwrap(), long_ago);
-        assert!(meta.accessed().unwrap() <= other.modified().unwrap() && meta.accessed().unwrap() > long_ago + HOUR);
+        assert!(meta.accessed().unwrap() <= other.modified().unwrap() + AHEAD && meta.accessed().unwrap() > long_ago + HOUR);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Agents that older isotherms have left on a board.
 
 use crate::boards::Setup;
-use crate::rig::Rig;
+use crate::rig::{Rig, end};
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 #[test]
@@ -38,4 +39,23 @@ fn agents_that_nobody_has_used_for_a_day_make_room_but_for_the_last_ones() {
     rig.bench.run(&["run", "c.yaml", "--fresh"]).expect(0);
     let meta = fs::metadata(&ours).unwrap();
     assert!(meta.accessed().unwrap() > long_ago + Duration::from_secs(3600) && meta.modified().unwrap() == long_ago);
+}
+
+#[test]
+fn a_use_is_noted_ahead_of_what_a_run_writes_and_by_nobody_in_its_window() {
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let controller = rig.start();
+    let times = |name: &str| {
+        let files = rig.bench.lab.all_files().into_iter();
+        let found = files.filter(|file| file.file_name().is_some_and(|is| is.to_string_lossy().starts_with(name))).collect::<Vec<_>>();
+        let [file] = &found[..] else { panic!("{found:?}") };
+        fs::metadata(file).unwrap()
+    };
+    let [agent, entry] = ["isotherm-agent-", "run.json"].map(times);
+    assert!((agent.ctime(), agent.ctime_nsec()) <= (entry.mtime(), entry.mtime_nsec()), "{agent:?} {entry:?}");
+    // The run was begun by executing it, and the kernel had nothing to note.
+    assert!((agent.atime(), agent.atime_nsec()) > (agent.ctime(), agent.ctime_nsec()), "{agent:?}");
+    rig.open(1);
+    end(controller, 0);
+    rig.settled([1, 1], 0);
 }
