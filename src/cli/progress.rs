@@ -253,7 +253,7 @@ impl Progress {
         let contaminated = if *contaminated > 0 { format!(", {contaminated} contaminated") } else { String::new() };
         let degraded = if *degraded > 0 { format!(" ({degraded} degraded{contaminated})") } else { String::new() };
         let repeated = if *repeated > 0 { format!(" · {repeated} repeated") } else { String::new() };
-        let running = if *left_running > 0 { format!(" · {left_running} running on its device") } else { String::new() };
+        let running = if *left_running > 0 { format!(" · {left_running} left on its device") } else { String::new() };
         let skipped = if *skipped > 0 { format!(" · {skipped} skipped") } else { String::new() };
         say!(
             "{}: {ok} ok{degraded} · {failed} failed{skipped} · {pending} pending{running}{repeated}   {}",

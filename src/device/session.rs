@@ -354,12 +354,15 @@ impl Session {
 
     /// Give the device back: the keeper restores what was borrowed, ends the lease and exits.
     pub fn end(mut self) -> Result<GivenBack, DeviceError> {
+        let given_back = self.give_back()?;
+        self.detach();
+        Ok(given_back)
+    }
+
+    /// The same; a session that was lost meanwhile may be followed by another one.
+    pub fn give_back(&mut self) -> Result<GivenBack, DeviceError> {
         match self.call(Request::End, GIVE_BACK_TIMEOUT)? {
-            Reply::Ended => {
-                let given_back = std::mem::take(&mut self.given_back);
-                self.detach();
-                Ok(given_back)
-            }
+            Reply::Ended => Ok(std::mem::take(&mut self.given_back)),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::beside::{self, Beside, Since};
 use super::event::{Event, Finished, Settled};
-use super::line::Line;
+use super::line::{Line, Stake};
 use super::manifest::{self, Manifest};
 use super::reparse;
 use super::spool::Lost;
@@ -17,7 +17,7 @@ use crate::store::record::{Kind, RanFile, RanRole, Reason, Record, Status};
 use crate::store::write::Valid;
 use isotherm_wire::format::Unread;
 use isotherm_wire::inspect::FileAnswer;
-use isotherm_wire::session::Start;
+use isotherm_wire::session::{GivenBack, Start};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,11 @@ pub(super) struct DeviceNight<'n, 'a> {
     pub(super) session: Session,
     /// As it was when it was clear what is to be done here: what other devices say of themselves moves the points of later ones.
     pub(super) plan: Arc<Plan>,
-    /// When the run that is executing has ended at the latest.
-    pub(super) runs_until: Option<Instant>,
+    pub(super) stake: Stake,
+    /// So many jobs come after the one that is made now; `None` as long as it isn't known what is to be done.
+    left: Option<usize>,
+    /// Everything is stored, and it was not waited for any longer to tell the device so.
+    pub(super) is_left: bool,
     /// Since when nothing is done for others, and what was done all the same by the run that has just ended.
     pub(super) quiet_since: Option<Since>,
     beside: Option<Beside>,
@@ -66,7 +69,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             part.run_all(todo)
         })();
         // Whatever went wrong here, the device is given back. A run that goes on keeps the keeper: then this is refused, which is right.
-        part.give_back();
+        part.give_back(&result);
         let written = night.keep_report(id);
         result?;
         Ok(written?)
@@ -78,7 +81,9 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             line,
             session,
             plan,
-            runs_until: None,
+            stake: Stake::Jobs,
+            left: None,
+            is_left: false,
             quiet_since: None,
             beside: None,
             needs: None,
@@ -110,21 +115,50 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
     }
 
     /// Let the keeper go, unless another device of ours is the same machine and still at work.
-    fn give_back(self) {
+    fn give_back(mut self, worked: &Result<(), Stop>) {
         let (night, id) = (self.line.night, self.line.device.id.clone());
         if self.line.machine.as_ref().is_some_and(|machine| !night.crew.let_go(&id, machine)) {
             self.session.detach();
-        } else if let Ok(given_back) = self.session.end() {
-            night.state().summary.not_given_back.extend(given_back.failed.iter().map(|what| format!("{id} {what}")));
-            night.given_back(&id, given_back);
-            night.emit(Event::DeviceReleased { device: id.clone() });
+            return night.emit(Event::DeviceDone { device: id });
+        }
+        // Where a run goes on, or something went wrong, that is said already.
+        let is_through = matches!(worked, Ok(()) | Err(Stop::Asked)) && !self.stake.has_run();
+        match self.end(is_through) {
+            Ok(given_back) => {
+                night.state().summary.not_given_back.extend(given_back.failed.iter().map(|what| format!("{id} {what}")));
+                night.given_back(&id, given_back);
+                self.session.detach();
+                night.emit(Event::DeviceReleased { device: id.clone() });
+            }
+            Err(why) if is_through => {
+                let what = "its keeper does that by itself when nobody has come for ten minutes, and the next `run` drops what is stored here";
+                let message = format!("device `{id}` was not given back ({why}): {what}");
+                night.emit(Event::Warning { message });
+            }
+            Err(_) => {}
         }
         night.emit(Event::DeviceDone { device: id });
+    }
+
+    /// End the session, over another link if need be, for which nobody waits for long: what was given back, or in words why nothing was.
+    fn end(&mut self, is_through: bool) -> Result<GivenBack, String> {
+        match self.session.give_back() {
+            Err(DeviceError::LinkLost { reason, .. }) if is_through && !self.is_left => {
+                self.stake = Stake::Nothing;
+                match self.reconnect(&reason) {
+                    Ok(()) => self.session.give_back().map_err(|e| e.to_string()),
+                    Err(Stop::Device(e)) => Err(e.to_string()),
+                    Err(_) => Err(reason),
+                }
+            }
+            ended => ended.map_err(|e| e.to_string()),
+        }
     }
 
     fn run_all(&mut self, todo: Vec<PlannedJob>) -> Result<(), Stop> {
         // Of the pass that is on.
         let mut disturbed: Vec<PlannedJob> = Vec::new();
+        self.left = Some(todo.len());
         for job in todo {
             if disturbed.first().is_some_and(|first| self.pass(first) != self.pass(&job)) {
                 self.repeat(std::mem::take(&mut disturbed))?;
@@ -132,6 +166,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             if self.line.night.is_at_limit() {
                 break;
             }
+            self.left = self.left.map(|left| left - 1);
             self.run(&job)?;
             disturbed.extend(self.disturbed(&job));
         }
@@ -153,10 +188,13 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
                 break;
             }
             self.line.emit(Event::Repeating { device: self.line.device.id.clone(), runs: disturbed.len() });
-            for job in std::mem::take(&mut disturbed) {
+            let jobs = std::mem::take(&mut disturbed);
+            self.left = self.left.map(|left| left + jobs.len());
+            for job in jobs {
                 if self.line.night.is_at_limit() {
                     return Ok(());
                 }
+                self.left = self.left.map(|left| left - 1);
                 let begun = self.run(&job)?;
                 self.line.night.state().summary.repeated += usize::from(begun);
                 disturbed.extend(self.disturbed(&job));
@@ -206,6 +244,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         let night = self.line.night;
         let mut turn = self.line.turn()?;
         night.check()?;
+        self.stake = Stake::Jobs;
         self.beside = None;
         let plan = Arc::clone(&self.plan);
         let point = &plan.points[job.slot.point];
@@ -245,11 +284,11 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             self.line.night.check()?;
             let as_json = serde_json::to_value(&manifest).map_err(|e| RunError::Io { what: "write a manifest", source: e.into() });
             let start = Start { run_id: run_id.clone(), manifest: as_json.map_err(Stop::Fatal)?, spec: spec.clone() };
-            self.runs_until = Some(Instant::now() + deadline + OVERDUE);
+            self.stake = Stake::Run { until: Instant::now() + deadline + OVERDUE };
             let ended = match self.start(start) {
                 // Of an earlier controller, by another name of this machine, which sees to it in its own turn.
                 Err(Stop::Device(e)) if e.is_busy() && self.shares_its_machine() => {
-                    self.runs_until = None;
+                    self.stake = Stake::Jobs;
                     drop(turn);
                     self.line.rest()?;
                     turn = self.line.turn()?;
@@ -267,7 +306,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
                     self.follow(&run_id, &job.id, deadline)?
                 }
             };
-            self.runs_until = None;
+            self.stake = Stake::Jobs;
             match ended {
                 Ended::Sealed { bytes, sha256 } => {
                     self.store(&run_id, bytes, &sha256, manifest, valid)?;
@@ -350,6 +389,30 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
 
     /// Fetch a sealed result, make its record, write it, and only then let the device forget it.
     pub(super) fn store(&mut self, run_id: &str, bytes: u64, sha256: &str, manifest: Manifest, valid: Valid) -> Result<(), Stop> {
+        let job_id = manifest.job_id.clone();
+        self.stake = Stake::Result;
+        self.line.night.state().left_running.insert(job_id.clone());
+        let stored = self.fetch(run_id, bytes, sha256, manifest, valid);
+        if !matches!(stored, Err(Stop::Asked)) {
+            self.line.night.state().left_running.remove(&job_id);
+        }
+        if !stored? {
+            return Ok(());
+        }
+        self.stake = if self.left == Some(0) || self.line.night.is_at_limit() { Stake::Nothing } else { Stake::Jobs };
+        match self.forget(run_id, sha256) {
+            // The next `run` does it.
+            Err(Stop::Asked) => Ok(()),
+            Err(Stop::Device(e)) if self.stake == Stake::Nothing && e.is_transient() => {
+                self.is_left = true;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// False: the result stays where it is.
+    fn fetch(&mut self, run_id: &str, bytes: u64, sha256: &str, manifest: Manifest, valid: Valid) -> Result<bool, Stop> {
         let (label, device) = (manifest.label.clone(), self.line.device.id.clone());
         let is_known = self.line.night.state().scan.entries.iter().any(|e| e.run_id == run_id);
         if !is_known {
@@ -361,7 +424,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
                 Err(newer @ Unread::Newer { .. }) => {
                     let message = format!("the result of run {run_id} stays on device `{device}`: {newer}");
                     self.line.emit(Event::Warning { message });
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(Unread::Shape(why)) => return Err(DeviceError::Damaged { device, reason: format!("result of run {run_id}: {why}") }.into()),
             };
@@ -374,7 +437,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
             }
             self.keep(record, label, valid)?;
         }
-        self.forget(run_id, sha256)
+        Ok(true)
     }
 
     /// Write a record and say so.

@@ -12,13 +12,38 @@ use isotherm_wire::session::GivenBack;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// An agent on this machine that can't be reached so often never will be: there is no link that could come back.
-const MOST_TRIES_HERE: u32 = 5;
+/// An agent on this machine that can't be reached so often never will be: there is no link that could come back. Nor is a device tried more
+/// often that is only to be told that nothing is wanted of it any more.
+const MOST_TRIES: u32 = 5;
 
 /// A group that another campaign has is asked for this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A moment at which to leave may have been set long before it comes: it is looked for this often.
 const LEAVE_AGAIN: Duration = Duration::from_secs(1);
+
+/// What is lost with a device that can't be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stake {
+    /// Nothing: every record is stored.
+    Nothing,
+    /// What is still to be done there.
+    Jobs,
+    /// The result of a run that has ended.
+    Result,
+    /// A run that is executing; it has ended then at the latest.
+    Run { until: Instant },
+}
+
+impl Stake {
+    fn until(self) -> Option<Instant> {
+        if let Stake::Run { until } = self { Some(until) } else { None }
+    }
+
+    /// Whoever wants to leave waits for it.
+    pub fn has_run(self) -> bool {
+        matches!(self, Stake::Result | Stake::Run { .. })
+    }
+}
 
 /// A device, from where somebody works on it.
 pub(super) struct Line<'n, 'a> {
@@ -110,26 +135,25 @@ impl<'n, 'a> Line<'n, 'a> {
         }
     }
 
-    /// The link is gone; a run of this device ends at `until` at the latest, if it has one. Reach it again: the same keeper, or a new one where
-    /// it is gone.
-    pub fn reopen(&mut self, reason: &str, until: Option<Instant>) -> Result<(Session, GivenBack), Stop> {
-        let (now, crew, id) = (Instant::now(), &self.night.crew, &self.device.id);
+    /// The link is gone. Reach the device again: the same keeper, or a new one where it is gone.
+    pub fn reopen(&mut self, reason: &str, stake: Stake) -> Result<(Session, GivenBack), Stop> {
+        let (now, crew, id, has_run) = (Instant::now(), &self.night.crew, &self.device.id, stake.has_run());
         self.emit(Event::LinkLost { device: id.clone(), reason: reason.to_owned() });
         self.reach.lost(now);
         // Where nothing runs, nobody has to wait for it.
-        crew.lost(id, until.unwrap_or(now));
+        crew.lost(id, stake.until().unwrap_or(now));
         let mut again = now + self.reach.pause(jitter());
         let opened = loop {
-            self.pause(again, until.is_some(), || None)?;
+            self.pause(again, has_run, || None)?;
             self.night.crew.work(&self.device.id)?;
-            match self.open(until.is_some()) {
+            match self.open(has_run) {
                 Ok(opened) => break opened,
-                Err(e) => again = self.failed(e, until)?,
+                Err(e) => again = self.failed(e, stake)?,
             }
         };
         self.emit(Event::LinkBack { device: id.clone() });
         if !crew.found(id) {
-            self.outside(until.is_some(), || crew.again(id, &self.us))?;
+            self.outside(has_run, || crew.again(id, &self.us))?;
         }
         Ok(opened)
     }
@@ -165,7 +189,7 @@ impl<'n, 'a> Line<'n, 'a> {
     }
 
     /// It could not be reached: when to try again, or that there is no sense in it.
-    fn failed(&mut self, error: DeviceError, until: Option<Instant>) -> Result<Instant, Stop> {
+    fn failed(&mut self, error: DeviceError, stake: Stake) -> Result<Instant, Stop> {
         if !error.is_transient() {
             return Err(error.into());
         }
@@ -173,7 +197,7 @@ impl<'n, 'a> Line<'n, 'a> {
         self.tries += 1;
         self.reach.failed(now);
         crew.set_away(id, true);
-        if self.is_hopeless(until) {
+        if self.is_hopeless(stake) {
             return Err(error.into());
         }
         let pause = self.reach.pause(jitter());
@@ -181,7 +205,7 @@ impl<'n, 'a> Line<'n, 'a> {
         self.emit(Event::OutOfReach { device: id.clone(), reason: error.to_string(), again_s });
         // The others may be through before that.
         let mut error = Some(error);
-        self.pause(now + pause, until.is_some(), || if self.is_hopeless(until) { error.take().map(Stop::Device) } else { None })?;
+        self.pause(now + pause, stake.has_run(), || if self.is_hopeless(stake) { error.take().map(Stop::Device) } else { None })?;
         Ok(Instant::now())
     }
 
@@ -198,18 +222,18 @@ impl<'n, 'a> Line<'n, 'a> {
                 }
                 Err(e) => {
                     drop(turn);
-                    self.failed(e, None)?;
+                    self.failed(e, Stake::Jobs)?;
                 }
             }
         }
     }
 
-    fn is_hopeless(&self, until: Option<Instant>) -> bool {
-        if matches!(self.device.transport, Transport::Local(_)) {
+    fn is_hopeless(&self, stake: Stake) -> bool {
+        if matches!(self.device.transport, Transport::Local(_)) || stake == Stake::Nothing {
             // Only one that was there may be on its way back.
-            return !self.reach.was_there() || self.tries >= MOST_TRIES_HERE;
+            return !self.reach.was_there() || self.tries >= MOST_TRIES;
         }
-        self.reach.is_hopeless(Instant::now(), self.night.crew.others_are_at_work(&self.device.id), until)
+        self.reach.is_hopeless(Instant::now(), self.night.crew.others_are_at_work(&self.device.id), stake.until())
     }
 
     /// Does this campaign itself hold the device?
@@ -220,7 +244,7 @@ impl<'n, 'a> Line<'n, 'a> {
 
 impl DeviceError {
     /// May the next attempt succeed, although nothing has changed but the time?
-    fn is_transient(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         matches!(self, DeviceError::NoAnswer { .. } | DeviceError::LinkLost { .. } | DeviceError::Unreachable { passing: true, .. })
     }
 }

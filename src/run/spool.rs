@@ -3,6 +3,7 @@
 use super::Stop;
 use super::device_night::DeviceNight;
 use super::event::Event;
+use super::line::Stake;
 use super::manifest::Manifest;
 use super::watch::{Ended, OVERDUE};
 use crate::device::Session;
@@ -56,12 +57,12 @@ impl DeviceNight<'_, '_> {
                         repetition,
                     });
                     let longest = ATTACHED_DEADLINE + longest(&manifest);
-                    self.runs_until = Some(Instant::now() + longest + OVERDUE);
+                    self.stake = Stake::Run { until: Instant::now() + longest + OVERDUE };
                     let ended = match self.attach(&run_id)? {
                         Some(ended) => ended,
                         None => self.follow(&run_id, &manifest.job_id, longest)?,
                     };
-                    self.runs_until = None;
+                    self.stake = Stake::Jobs;
                     match ended {
                         Ended::Sealed { bytes, sha256 } => (bytes, sha256),
                         Ended::Lost { reason, restarted } => {

@@ -151,9 +151,9 @@ impl DeviceNight<'_, '_> {
     }
 
     /// A new connection to the same keeper, or to a new one where it is gone.
-    fn reconnect(&mut self, reason: &str) -> Result<(), Stop> {
-        let (session, given_back) = self.line.reopen(reason, self.runs_until)?;
-        self.session = session;
+    pub(super) fn reconnect(&mut self, reason: &str) -> Result<(), Stop> {
+        let (session, given_back) = self.line.reopen(reason, self.stake)?;
+        (self.session, self.is_left) = (session, false);
         self.line.night.given_back(&self.line.device.id, given_back);
         if self.session.welcome().is_ok() {
             self.line.night.learn_boot(&self.line.device.id, self.boot());

@@ -81,6 +81,75 @@ fn ctrl_c_reaches_no_client_that_is_on_its_way_back_to_a_run() {
 }
 
 #[test]
+fn a_result_that_is_being_fetched_is_waited_for_by_the_first_ctrl_c_and_who_leaves_all_the_same_hears_of_it() {
+    const BULK: u64 = 1_000_000;
+    for is_left in [false, true] {
+        let Some(rig) = Rig::new(&Setup::default()) else { return };
+        rig.says_much(1, BULK);
+        let controller = rig.begin(Some("1"));
+        eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+        assert!(rig.bench.slow_down("2mbit"), "this kernel has tbf");
+        let before = rig.bench.received();
+        rig.open(1);
+        eventually("a part of it has come", || (rig.bench.received() - before > BULK / 3).then_some(()));
+        signal(controller.id() as i32, libc::SIGINT);
+        eventually("it was heard", || (rig.events("stopping") == 1).then_some(()));
+        rig.bench.cut();
+        eventually("the board is waited for", || (rig.events("out_of_reach") >= 1).then_some(()));
+        assert_eq!(rig.bench.lab.records("c").len(), 0, "cut too late");
+        if is_left {
+            signal(controller.id() as i32, libc::SIGINT);
+            let told = end(controller, 130).stderr();
+            assert!(told.contains("2 jobs: 0 ok · 0 failed · 1 pending · 1 left on its device"), "{told}");
+            rig.bench.mend();
+        } else {
+            rig.bench.mend();
+            end(controller, 130);
+            assert_eq!(rig.bench.lab.records("c").len(), 1);
+        }
+        rig.run().expect(0);
+        rig.settled([1, 1], 0);
+    }
+}
+
+#[test]
+fn a_board_that_is_gone_when_everything_is_stored_is_not_waited_for_and_one_that_is_back_soon_is_given_back() {
+    const BULK: u64 = 1_000_000;
+    for is_back in [false, true] {
+        let Some(rig) = Rig::new(&Setup::default()) else { return };
+        rig.says_much(2, BULK);
+        std::fs::remove_file(rig.bench.lab.path("board/home/gate.2")).unwrap();
+        rig.open(1);
+        let controller = rig.begin(Some("1"));
+        eventually("job 2 has started", || (rig.executions(2) == 1).then_some(()));
+        assert!(rig.bench.slow_down("1mbit"), "this kernel has tbf");
+        let before = rig.bench.received();
+        rig.open(2);
+        // Its keeper has answered for the last time, and most of that is on its way.
+        eventually("the last piece has begun to come", || (rig.bench.received() - before > BULK * 88 / 100).then_some(()));
+        let keeper = rig.bench.processes().into_iter().find(|(_, line)| line.contains(" keep ")).unwrap().0;
+        signal(keeper, libc::SIGSTOP);
+        eventually("everything is stored", || (rig.bench.lab.records("c").len() == 2).then_some(()));
+        rig.bench.cut();
+        eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
+        let mend = || {
+            signal(keeper, libc::SIGCONT);
+            rig.bench.mend();
+        };
+        if is_back {
+            mend();
+        }
+        let told = end(controller, 0).stderr();
+        assert_eq!((rig.events("link_back") == 1, !told.contains("device `board` was not given back (")), (is_back, is_back), "{told}");
+        if !is_back {
+            mend();
+            rig.run().expect(0);
+        }
+        rig.settled([1, 1], 0);
+    }
+}
+
+#[test]
 fn one_ctrl_c_is_enough_where_a_board_accepts_a_connection_and_says_nothing() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     signal(rig.bench.listener(), libc::SIGSTOP);

@@ -56,6 +56,14 @@ matrix:
         self.bench.lab.write("c.yaml", text);
     }
 
+    /// Before it ends this job says so many bytes on every board.
+    pub fn says_much(&self, job: u32, bytes: u64) {
+        for home in &self.homes {
+            let said = format!("[ $1 != {job} ] || head -c {bytes} /dev/zero | tr '\\0' x >&2\n");
+            self.bench.lab.write(&format!("{home}/workload.sh"), format!("{WORKLOAD}{said}"));
+        }
+    }
+
     pub fn run(&self) -> Ran {
         self.bench.run(&["run", "c.yaml"])
     }

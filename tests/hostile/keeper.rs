@@ -122,7 +122,9 @@ fn serve(stream: &UnixStream, answer: &Answer<'_>) -> bool {
         // The first one is an introduction by the proxy, with the call in it.
         let call = value.get("call").unwrap_or(&value).clone();
         let call: Call = serde_json::from_value(call).unwrap();
-        if (&*stream).write_all(&answer(&call)).is_err() {
+        let answer = answer(&call);
+        // Who says nothing hangs up.
+        if answer.is_empty() || (&*stream).write_all(&answer).is_err() {
             break;
         }
     }
@@ -274,6 +276,23 @@ fn inspected() -> Reply {
         FromAgent::Reply { reply, .. } => reply,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_device_whose_link_is_lost_at_the_very_end_is_said_not_to_be_given_back() {
+    let device = Device::new();
+    let answer = |call: &Call| {
+        let said = match &call.request {
+            Request::List => Said::Reply(Reply::Listed(Vec::new())),
+            Request::Inspect(_) => Said::Reply(inspected()),
+            Request::End => return Vec::new(),
+            request => return device.truth(request).into_iter().flat_map(|said| said.bytes(call.id)).collect(),
+        };
+        said.bytes(call.id)
+    };
+    let ran = device.served(&["run", "c.yaml", "--fresh", "--limit", "0"], &answer);
+    assert!(ran.stderr().contains("device `here` was not given back ("), "{}", ran.stderr());
+    assert_eq!(device.lab.events("c", "link_back").len(), 1, "it was tried once more");
 }
 
 #[test]
