@@ -1,6 +1,7 @@
 //! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
 
 use super::llama_bench::help::{self, Unknown};
+use super::llama_bench::offload;
 use super::{RawOutput, Reading, last_words, measured, memory, omitted};
 use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
@@ -93,6 +94,7 @@ pub fn asked(work: &LlamaServerWork, settings: &Settings) -> Asked {
         requests: settings.iterations.saturating_mul(work.concurrency),
         startup_timeout_ms: settings.startup_timeout.as_millis() as u64,
         slo,
+        offload: offload(&work.flags),
     }
 }
 
@@ -135,6 +137,7 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
     reading.failure = failure(asked, &output, raw);
     reading.issues.extend(prompt_cached(&output.requests));
+    reading.issues.extend(cpu_fallback(asked, raw));
     reading.issues.extend(output.server.as_ref().and_then(|server| beyond_trained_context(asked, server.context_trained?)));
     if reading.failure.is_none() {
         reading.metrics.extend(metrics(asked, &output.requests));
@@ -198,6 +201,10 @@ fn incomplete(asked: &Asked, requests: &[Request]) -> Option<(Reason, String)> {
         Request { prompt_tokens, .. } if *prompt_tokens != Some(asked.n_prompt.into()) => {
             wrong(n, "tokens in its prompt", *prompt_tokens, asked.n_prompt)
         }
+        // By `--context-shift` it goes on with less.
+        Request { truncated: true, .. } => {
+            Some((Reason::Parse, format!("the context of request {} was too small and was cut in its course: give more of it by `n_ctx`", n + 1)))
+        }
         Request { tokens, .. } if *tokens != Some(asked.n_gen.into()) => wrong(n, "tokens in its answer", *tokens, asked.n_gen),
         _ => None,
     })
@@ -209,6 +216,15 @@ fn prompt_cached(requests: &[Request]) -> Option<Issue> {
     let most = cached.iter().max()?;
     let message = format!("the server had up to {most} tokens of the prompt already, in {} of {} requests", cached.len(), requests.len());
     Some(Issue::new(Code::PromptCached, message))
+}
+
+/// A GPU was asked for and none was there: the server goes on with the CPU, and says so in its log alone.
+fn cpu_fallback(asked: &Asked, raw: &RawOutput) -> Option<Issue> {
+    const NO_GPU: &str = "no usable GPU found";
+    let flags = asked.offload.as_ref()?;
+    let log = String::from_utf8_lossy(&raw.stderr.kept);
+    let said = log.lines().find(|line| line.contains(NO_GPU))?;
+    Some(Issue::new(Code::CpuFallback, format!("`{flags}` asks for a GPU, and the server used none: {}", said.trim())))
 }
 
 /// More tokens than the model was trained for, as the server tells it; it goes on without a word.

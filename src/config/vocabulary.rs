@@ -302,9 +302,13 @@ static OF_BLOCK: [Key; 22] = [
     .on(&["llama-server"]),
     key("n_batch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Logical batch").on(&["llama-bench", "llama-server"]),
     key("n_ubatch", Shape::Axis(&Shape::Whole(1, 1 << 30)), "Physical batch").on(&["llama-bench", "llama-server"]),
-    key("concurrency", Shape::Axis(&Shape::Whole(1, 1 << 20)), "Clients that send requests at a time, and slots of the server (`-np`)")
-        .default("1")
-        .on(&["llama-server"]),
+    key(
+        "concurrency",
+        Shape::Axis(&Shape::Whole(1, isotherm_wire::served::MOST_CLIENTS as i64)),
+        "Clients that send requests at a time, and slots of the server (`-np`)",
+    )
+    .default("1")
+    .on(&["llama-server"]),
     key("tensor_batch", Shape::Axis(&Shape::Whole(1, 1 << 20)), "First dimension of the inputs").on(&["onnx"]),
     key("policy", Shape::List(&Shape::Map(&POLICY)), "Execution providers; a list is an axis").on(&["onnx"]),
     key("params", Shape::MapOf(&Shape::Axis(&Shape::Text)), "Free axes. Values keep their type: `1`, `1.0`, `true`, `\"1\"` are four values")

@@ -332,6 +332,15 @@ matrix:
     }
 
     #[test]
+    fn files_that_options_of_llama_cpp_name_are_files_of_the_point() {
+        for backend in ["llama-bench", "llama-server"] {
+            let plan = plan(&format!("  - {{ devices: a, backend: {backend}, model: m, flags: {{ --lora: adapter.gguf }} }}\n")).unwrap();
+            let files = files::of_point(&plan.points[0]).into_iter().map(|file| (file.part, file.query.path)).collect::<Vec<_>>();
+            assert_eq!(files.last(), Some(&(Part::Flag(1), "adapter.gguf".to_owned())));
+        }
+    }
+
+    #[test]
     fn a_point_that_stands_twice_names_both_blocks() {
         let block = "  - { devices: a, backend: builtin, model: m, threads: [1, 2] }\n";
         let error = plan(&[block, block].concat()).unwrap_err();

@@ -27,6 +27,8 @@ pub enum Part {
     Program,
     /// Index into argv.
     Argument(usize),
+    /// Index into the words of `flags`.
+    Flag(usize),
     /// Pattern as written.
     Inputs(String),
     Model,
@@ -47,11 +49,16 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
         files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data), is_pushed: pushed.is_some() });
     }
     let of_llama = match &point.work {
-        Work::LlamaBench(work) => Some(&work.program),
-        Work::LlamaServer(work) => Some(&work.program),
+        Work::LlamaBench(work) => Some((&work.program, &work.flags)),
+        Work::LlamaServer(work) => Some((&work.program, &work.flags)),
         Work::Builtin { .. } | Work::Command(_) | Work::Later => None,
     };
-    files.extend(of_llama.map(|program| PointFile { part: Part::Program, query: query(program, FileRole::Program), is_pushed: false }));
+    if let Some((program, flags)) = of_llama {
+        files.push(PointFile { part: Part::Program, query: query(program, FileRole::Program), is_pushed: false });
+        // Another model, such as an adapter or a draft.
+        let flags = flags.iter().enumerate().filter(|(_, word)| !word.starts_with('-'));
+        files.extend(flags.map(|(i, word)| PointFile { part: Part::Flag(i), query: query(word, FileRole::Argument), is_pushed: false }));
+    }
     if let Work::Command(command) = &point.work {
         for (i, element) in command.argv.iter().enumerate() {
             let (part, role) = if i == 0 { (Part::Program, FileRole::Program) } else { (Part::Argument(i), FileRole::Argument) };
@@ -114,7 +121,7 @@ pub fn ran(point: &Point, answers: &Answers) -> Vec<RanFile> {
                 Part::Model => continue,
                 Part::Program if i == 0 => RanRole::Program,
                 Part::Program => RanRole::Interpreter,
-                Part::Argument(_) => RanRole::Argument,
+                Part::Argument(_) | Part::Flag(_) => RanRole::Argument,
                 Part::Inputs(_) => RanRole::Input,
             };
             files.push(RanFile { role, name: query.path.clone(), file: file.clone() });

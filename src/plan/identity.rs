@@ -163,7 +163,8 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
             (Part::Argument(i), FileAnswer::Found(facts)) => {
                 hashes.insert(format!("argv[{i}]"), json!(facts.first().map(|f| &f.sha256)));
             }
-            (Part::Argument(_), _) => {}
+            (Part::Flag(i), FileAnswer::Found(facts)) => _ = hashes.insert(format!("flags[{i}]"), json!(facts.first().map(|f| &f.sha256))),
+            (Part::Argument(_) | Part::Flag(_), _) => {}
             (Part::Inputs(pattern), FileAnswer::Found(facts)) => {
                 for fact in facts {
                     let name = fact.path.strip_prefix(&*point.base).unwrap_or(&fact.path).trim_start_matches('/');
@@ -197,6 +198,9 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
     if let (Work::Builtin { .. }, Value::Object(map)) = (&point.work, &mut facts) {
         let Engine { name, version, revision } = &report.engine;
         map.insert("engine".into(), json!(format!("{name}@{version}+{revision}")));
+    }
+    if let (Work::LlamaServer(_), Value::Object(map)) = (&point.work, &mut facts) {
+        map.insert("driver".into(), json!(format!("served+{}", isotherm_wire::served::REVISION)));
     }
     // As with steps: what timing runs are as a rule stays their identity.
     if let (Runs::Together, Value::Object(map)) = (Runs::of(point.settings.power, point.settings.sample_hz, Some(report)), &mut facts) {

@@ -278,9 +278,9 @@ impl<'a> Maker<'a> {
                 if n_prompt == 0 || n_gen == 0 {
                     return Err(PlanError::Request { line: self.block.line, n_prompt, n_gen });
                 }
-                let tokens = [u64::from(self.settings.iterations), number(axes, "concurrency").unwrap_or(1).into()]
-                    .iter()
-                    .fold(n_gen.into(), |all: u64, n| all.saturating_mul(*n));
+                let requests = u64::from(self.settings.iterations) + u64::from(self.settings.warmup);
+                let tokens =
+                    [requests, number(axes, "concurrency").unwrap_or(1).into()].iter().fold(n_gen.into(), |all: u64, n| all.saturating_mul(*n));
                 if tokens > MOST_TIMED_TOKENS {
                     return Err(PlanError::TooManyTokens { line: self.block.line, tokens });
                 }

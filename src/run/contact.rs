@@ -228,12 +228,13 @@ impl DeviceNight<'_, '_> {
         Ok(())
     }
 
-    /// Every option that points of this device ask for is one of their build's.
+    /// Every option that points of this device ask for is one of their build's, as far as anybody wants to run them.
     fn check_options(&self) -> Result<(), Stop> {
         let id = &self.line.device.id;
         let Some(report) = self.line.night.report(id) else { return Ok(()) };
-        let plan = self.line.night.plan();
-        for point in plan.points.iter().filter(|point| point.ids.device == *id) {
+        let (plan, jobs) = self.line.night.jobs(id);
+        let wanted: BTreeSet<usize> = jobs.iter().filter(|job| self.line.night.options.concerns(&plan, job)).map(|job| job.slot.point).collect();
+        for point in wanted.into_iter().map(|point| &plan.points[point]) {
             let Some(help) = files::said(point, files::HELP, &report) else { continue };
             let (program, unknown) = match &point.work {
                 Work::LlamaBench(work) => (&work.program, backend::llama_bench::unknown_options(work, &point.settings, help)),

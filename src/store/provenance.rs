@@ -63,6 +63,9 @@ pub struct LlamaServerAsked {
     pub startup_timeout_ms: u64,
     /// What a request may take to count as served well; `None` = nothing is declared.
     pub slo: Option<Slo>,
+    /// The options that ask for another device than the CPU; `None` = none do.
+    #[serde(default)]
+    pub offload: Option<String>,
 }
 
 /// What a request may take; a limit that isn't there is kept by all.

@@ -205,7 +205,7 @@ fn a_campaign_says_neither_where_the_server_listens_nor_what_a_key_says() {
         ("flags: { -np: \"2\" }", "`-np` is no option for `flags` of `llama-server`"),
         ("n_gen: 0", "has 512 tokens of prompt and generates 0"),
         ("slo: {}", "`slo` says nothing"),
-        ("n_gen: 1000\niterations: 1000", "generates 1000000 tokens, and the time of each is kept, of 500000 at most"),
+        ("n_gen: 1000\niterations: 1000", "generates 1001000 tokens, and the time of each is kept, of 500000 at most"),
         ("build: own\ndepth: 4", "`depth`"),
     ] {
         let plan = lab_with("./server.sh", block).run(&["plan", "c.yaml"]).expect(2);

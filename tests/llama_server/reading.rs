@@ -22,7 +22,7 @@ fn request(client: u32, sent_ms: u64, content_ms: &[u64], end_ms: u64) -> Reques
 }
 
 fn read(requests: Vec<Request>, slo: Option<Slo>) -> Reading {
-    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: requests.len() as u32, startup_timeout_ms: 1, slo };
+    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: requests.len() as u32, startup_timeout_ms: 1, slo, offload: None };
     let stdout = serde_json::to_vec(&ServeOutput { requests, ..ServeOutput::default() }).unwrap();
     let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };
     backend::read(&ParseSpec::LlamaServer(asked), &raw, 0)
@@ -83,6 +83,8 @@ fn another_number_of_tokens_than_was_asked_for_is_a_failure() {
     };
     let (reason, message) = failure(&|request| request.tokens = Some(3));
     assert_eq!((reason, message.as_str()), (Reason::Parse, "request 1 has 3 tokens in its answer by the server's count, and 4 were asked for"));
+    let (_, message) = failure(&|request| request.truncated = true);
+    assert_eq!(message, "the context of request 1 was too small and was cut in its course: give more of it by `n_ctx`");
     let (_, message) = failure(&|request| request.prompt_tokens = None);
     assert_eq!(message, "request 1 has no number tokens in its prompt by the server's count, and 8 were asked for");
     assert_eq!(read(Vec::new(), None).failure.unwrap().1, "0 requests were answered, and 0 were to be");
@@ -90,7 +92,7 @@ fn another_number_of_tokens_than_was_asked_for_is_a_failure() {
 
 /// The failure of a run whose server came to this, with this log.
 fn failed(failure: ServeFailure, log: &str, oom_kills: bool) -> (Reason, String) {
-    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1500, slo: None };
+    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1500, slo: None, offload: None };
     let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
     let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], failure: Some(failure), ..ServeOutput::default() };
     let (stdout, stderr) = (stream(serde_json::to_vec(&output).unwrap()), stream(log.as_bytes().to_vec()));
@@ -131,10 +133,28 @@ fn whatever_a_server_comes_to_has_its_reason() {
 }
 
 #[test]
+fn a_gpu_that_was_asked_for_and_is_not_there_makes_the_record_invalid() {
+    let of = |offload: Option<&str>, log: &str| {
+        let offload = offload.map(str::to_owned);
+        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None, offload };
+        let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
+        let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], ..ServeOutput::default() };
+        let raw = RawOutput { stdout: stream(serde_json::to_vec(&output).unwrap()), stderr: stream(log.as_bytes().to_vec()), ..RawOutput::default() };
+        backend::read(&ParseSpec::LlamaServer(asked), &raw, 0).issues.iter().map(|issue| issue.message.clone()).collect::<Vec<_>>()
+    };
+    let log = "warning: no usable GPU found, --gpu-layers option will be ignored\nwarning: one possible reason is …\n";
+    assert_eq!(
+        of(Some("-ngl 99"), log),
+        ["`-ngl 99` asks for a GPU, and the server used none: warning: no usable GPU found, --gpu-layers option will be ignored"]
+    );
+    assert_eq!((of(None, log), of(Some("-ngl 99"), "ggml_cuda_init: found 1 CUDA devices")), (vec![], vec![]));
+}
+
+#[test]
 fn more_context_than_the_model_was_trained_for_is_a_warning() {
     let of = |context_trained| {
         let server = ServerFacts { context_trained, ..ServerFacts::default() };
-        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None };
+        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None, offload: None };
         let stdout =
             serde_json::to_vec(&ServeOutput { requests: vec![request(0, 0, &[50], 92)], server: Some(server), ..ServeOutput::default() }).unwrap();
         let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };

@@ -45,7 +45,7 @@ fn every_recorded_end_has_its_reason_and_the_tools_own_words() {
             ServeOutput { failure: Some(ServeFailure::EndedAtStart { wait_status }), wait_status: Some(wait_status), ..ServeOutput::default() };
         let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
         let raw = RawOutput { stdout: stream(serde_json::to_vec(&output).unwrap()), stderr: stream(log), ..RawOutput::default() };
-        let asked = LlamaServerAsked { n_prompt: 1, n_gen: 1, requests: 1, startup_timeout_ms: 1, slo: None };
+        let asked = LlamaServerAsked { n_prompt: 1, n_gen: 1, requests: 1, startup_timeout_ms: 1, slo: None, offload: None };
         let reading = backend::read(&ParseSpec::LlamaServer(asked), &raw, 0);
         let (said, message) = reading.failure.unwrap();
         assert!(said == reason && message.contains(words), "{name}: {said:?} {message}");

@@ -2,6 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How a server is driven; raised with any change that can move a time, and part of the identity of what it moves.
+///
+/// 1: a connection for each request, made before it; all clients send the same prompt; an answer is read after its end.
+/// 2: every client warms up, not only the first one.
+pub const REVISION: u32 = 2;
+/// Clients at a time; each is a thread of the agent and a slot of the server.
+pub const MOST_CLIENTS: u32 = 1024;
+
 /// Requests to a server of llama.cpp that is started for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServeTask {

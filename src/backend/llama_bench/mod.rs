@@ -76,7 +76,11 @@ pub fn asked(work: &LlamaBenchWork, settings: &Settings) -> Asked {
 }
 
 /// The options of a point that ask for another device than the CPU, as written.
-fn offload(flags: &[String]) -> Option<String> {
+pub(super) fn offload(flags: &[String]) -> Option<String> {
+    // Without a device nothing is offloaded, whatever the number of layers.
+    if flags.windows(2).any(|pair| ["-dev", "--device"].contains(&pair[0].as_str()) && pair[1] == "none") {
+        return None;
+    }
     let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&pair[0].as_str()) && !none.contains(&pair[1].as_str()));
     let asked: Vec<String> = flags.windows(2).filter(asks).map(|pair| pair.join(" ")).collect();
     (!asked.is_empty()).then(|| asked.join(" "))

@@ -10,7 +10,7 @@ mod stream;
 
 use crate::{capture, sys};
 use http::Recording;
-use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServeTask};
+use isotherm_wire::served::{MOST_CLIENTS, REVISION, Request, ServeFailure, ServeOutput, ServeTask};
 use server::Server;
 use std::io::{self, Read, Write};
 use std::sync::Barrier;
@@ -18,12 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use stream::Broken;
 
-/// How a server is driven; raised with any change that can move a time.
-///
-/// 1: a connection for each request, made before it; all clients send the same prompt; an answer is read after its end.
-pub const REVISION: u32 = 1;
-/// Clients at a time; each is a thread here and a slot there.
-const MOST_CLIENTS: u32 = 1024;
 /// Of a stream: bytes for each token and around them, and of the final event, which repeats the prompt.
 const BYTES_OF_EVENT: usize = 320;
 const BYTES_OF_PROMPT_TOKEN: usize = 16;
