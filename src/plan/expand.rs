@@ -341,6 +341,20 @@ matrix:
     }
 
     #[test]
+    fn a_model_in_several_files_is_all_of_them() {
+        let mut point = plan("  - { devices: a, backend: llama-bench, model: m }\n").unwrap().points.remove(0);
+        let mut of = |path: &str| {
+            point.model.as_mut().unwrap().path = path.into();
+            let others = files::of_point(&point).into_iter().filter(|file| matches!(file.part, Part::Inputs(_)));
+            others.map(|file| file.query.path).collect::<Vec<_>>()
+        };
+        assert_eq!(of("/m/big-00001-of-00003.gguf"), ["/m/big-00002-of-00003.gguf", "/m/big-00003-of-00003.gguf"]);
+        for whole in ["/m/big.gguf", "/m/big-00002-of-00003.gguf", "/m/big-00001-of-3.gguf", "/m/big-00001-of-000x3.gguf"] {
+            assert!(of(whole).is_empty(), "{whole}");
+        }
+    }
+
+    #[test]
     fn a_point_that_stands_twice_names_both_blocks() {
         let block = "  - { devices: a, backend: builtin, model: m, threads: [1, 2] }\n";
         let error = plan(&[block, block].concat()).unwrap_err();

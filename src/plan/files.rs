@@ -47,6 +47,8 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
     let mut files = Vec::new();
     if let Some(model) = &point.model {
         files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data), is_pushed: pushed.is_some() });
+        let parts = other_parts(&model.path).into_iter();
+        files.extend(parts.map(|path| PointFile { query: query(&path, FileRole::Data), part: Part::Inputs(path), is_pushed: false }));
     }
     let of_llama = match &point.work {
         Work::LlamaBench(work) => Some((&work.program, &work.flags)),
@@ -69,6 +71,16 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
         files.extend(inputs.map(|p| PointFile { part: Part::Inputs(p.clone()), query: query(p, FileRole::Glob), is_pushed: false }));
     }
     files
+}
+
+/// The other files of a model in several, which llama.cpp finds by the name of the first one, `NAME-00001-of-00003.gguf`.
+fn other_parts(path: &str) -> Vec<String> {
+    let parts = || {
+        let (name, count) = path.strip_suffix(".gguf")?.rsplit_once("-00001-of-")?;
+        let n: u32 = count.parse().ok().filter(|_| count.len() == 5)?;
+        Some((2..=n).map(|part| format!("{name}-{part:05}-of-{count}.gguf")).collect())
+    };
+    parts().unwrap_or_default()
 }
 
 /// What the program of a point is asked for before it runs: which options it has, and its version. Empty for a program of whose options

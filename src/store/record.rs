@@ -315,13 +315,10 @@ pub struct ModelBlock {
 }
 
 impl ModelBlock {
-    /// What a whole model in GGUF says; `None` for a part of one, whose sums are not the model's.
+    /// What a file in GGUF says; of one part of several its sums, such as the bytes of its weights, are the part's alone.
     #[must_use]
     pub fn gguf(&self) -> Option<&Gguf> {
-        match &self.header {
-            Some(ModelHeader::Gguf(gguf)) if gguf.split.is_none() => Some(gguf),
-            _ => None,
-        }
+        if let Some(ModelHeader::Gguf(gguf)) = &self.header { Some(gguf) } else { None }
     }
 }
 
