@@ -3,7 +3,7 @@
 use crate::boards::Setup;
 use crate::lab::{Clocks, Ran, eventually};
 use crate::rig::{Rig, end};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// Wait until the run that is executing is sealed on the board.
@@ -40,25 +40,75 @@ fn a_run_goes_on_through_a_cut_and_its_result_is_fetched_by_the_next_connection(
     rig.settled([1, 1], 0);
 }
 
-/// It waits on purpose: so long may a router take that is started anew, and nothing but time brings every limit on the way past its end.
+/// How long a wire is cut.
+#[derive(Clone, Copy, PartialEq)]
+enum Cut {
+    /// For so short a time that the connection outlives it.
+    Outlived,
+    /// Until it counts as lost, by a controller that finds that within seconds.
+    Lost,
+    /// So long a router may take that is started anew. Waits on purpose: nothing but time brings every limit on the way past its end.
+    FiveMinutes,
+}
+
+impl Cut {
+    /// `isotherm run c.yaml`, with a patience that fits.
+    fn begin(self, rig: &Rig) -> Child {
+        let text = rig.bench.lab.read("c.yaml").replace("timeout: 60s", "timeout: 20m");
+        rig.bench.lab.write("c.yaml", text);
+        rig.begin((self == Cut::Lost).then_some("1"))
+    }
+
+    /// Wait as long as the wire is to be cut; one that is outlived isn't waited for.
+    #[track_caller]
+    fn wait(self, rig: &Rig) {
+        match self {
+            Cut::Outlived => {}
+            Cut::Lost => eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(())),
+            Cut::FiveMinutes => {
+                std::thread::sleep(Duration::from_secs(300));
+                assert!(rig.events("link_lost") == 1 && rig.events("out_of_reach") >= 3);
+            }
+        }
+    }
+
+    /// All jobs have one answer, and the link was lost as it should.
+    #[track_caller]
+    fn end(self, rig: &Rig, controller: Child) {
+        match self {
+            // The pause until the next try may be two minutes.
+            Cut::FiveMinutes => _ = Ran(controller.wait_with_output().unwrap()).expect(0),
+            Cut::Outlived | Cut::Lost => _ = end(controller, 0),
+        }
+        assert_eq!((rig.events("link_lost") > 0, rig.events("link_back") > 0), (self != Cut::Outlived, self != Cut::Outlived));
+        rig.settled([1, 1], 0);
+    }
+}
+
 #[test]
 #[ignore = "takes seven minutes; .ci/run has it beside its other tests"]
 fn a_run_goes_on_through_a_cut_of_five_minutes() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
-    let text = rig.bench.lab.read("c.yaml").replace("timeout: 60s", "timeout: 20m");
-    rig.bench.lab.write("c.yaml", text);
-    let controller = rig.begin(None);
+    let controller = Cut::FiveMinutes.begin(&rig);
     eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
     rig.bench.cut();
-    std::thread::sleep(Duration::from_secs(300));
-    assert!(rig.events("link_lost") == 1 && rig.events("out_of_reach") >= 3);
+    Cut::FiveMinutes.wait(&rig);
     rig.open(1);
     sealed(&rig);
     rig.bench.mend();
-    // The pause until the next try may be two minutes.
-    Ran(controller.wait_with_output().unwrap()).expect(0);
-    assert_eq!((rig.events("link_lost"), rig.events("link_back")), (1, 1));
-    rig.settled([1, 1], 0);
+    Cut::FiveMinutes.end(&rig, controller);
+}
+
+#[test]
+#[ignore = "takes seven minutes; .ci/run has it beside its other tests"]
+fn a_board_is_prepared_through_a_cut_of_five_minutes() {
+    prepared_through(Cut::FiveMinutes);
+}
+
+#[test]
+#[ignore = "takes seven minutes; .ci/run has it beside its other tests"]
+fn a_result_is_fetched_on_after_a_cut_of_five_minutes() {
+    fetched_through(Cut::FiveMinutes);
 }
 
 #[test]
@@ -204,58 +254,67 @@ const PREPARES: &str = "mkdir -p /mnt/bin
 
 #[test]
 fn a_link_that_is_cut_while_a_board_is_prepared_costs_nothing_whether_the_connection_outlives_it_or_not() {
-    for is_lost in [false, true] {
-        let Some(rig) = Rig::new(&Setup { uid: 1777, before: PREPARES, ..Setup::default() }) else { return };
-        let text = rig.bench.lab.read("c.yaml").replace("prepare: {", "prepare: { drop_caches: each,");
-        rig.bench.lab.write("c.yaml", text);
-        let prepares = || rig.bench.lab.read("board/home/prepares").lines().count();
-        let controller = rig.begin(is_lost.then_some("1"));
-        eventually("the board is prepared for job 1", || (prepares() == 1).then_some(()));
-        rig.bench.cut();
-        if is_lost {
-            eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(()));
-            rig.bench.mend();
-            eventually("the run is followed again", || (rig.events("link_back") >= 1).then_some(()));
-        }
+    [Cut::Outlived, Cut::Lost].into_iter().for_each(prepared_through);
+}
+
+fn prepared_through(cut: Cut) {
+    let Some(rig) = Rig::new(&Setup { uid: 1777, before: PREPARES, ..Setup::default() }) else { return };
+    let text = rig.bench.lab.read("c.yaml").replace("prepare: {", "prepare: { drop_caches: each,");
+    rig.bench.lab.write("c.yaml", text);
+    let prepares = || rig.bench.lab.read("board/home/prepares").lines().count();
+    let controller = cut.begin(&rig);
+    eventually("the board is prepared for job 1", || (prepares() == 1).then_some(()));
+    rig.bench.cut();
+    let go_on = || {
         assert_eq!((prepares(), rig.executions(1)), (1, 0));
         rig.bench.lab.write("board/home/prepared", "");
         eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
-        rig.bench.mend();
-        rig.open(1);
-        end(controller, 0);
-        assert_eq!((prepares(), rig.events("link_lost") > 0), (2, is_lost));
-        rig.settled([1, 1], 0);
+    };
+    // A step that took five minutes would have hung, by its own time-out.
+    if cut == Cut::FiveMinutes {
+        go_on();
     }
+    cut.wait(&rig);
+    if cut == Cut::Lost {
+        rig.bench.mend();
+        eventually("the run is followed again", || (rig.events("link_back") >= 1).then_some(()));
+    }
+    if cut != Cut::FiveMinutes {
+        go_on();
+    }
+    rig.bench.mend();
+    rig.open(1);
+    cut.end(&rig, controller);
+    assert_eq!(prepares(), 2);
 }
 
 #[test]
 fn a_result_whose_way_is_cut_is_fetched_once_whether_the_connection_outlives_it_or_not() {
+    [Cut::Outlived, Cut::Lost].into_iter().for_each(fetched_through);
+}
+
+fn fetched_through(cut: Cut) {
     const BULK: u64 = 1_000_000;
-    for is_lost in [false, true] {
-        let Some(rig) = Rig::new(&Setup::default()) else { return };
-        let bulk = format!("[ $1 = 2 ] || head -c {BULK} /dev/zero | tr '\\0' x >&2");
-        rig.bench.lab.write("board/home/workload.sh", format!("{}{bulk}\n", rig.bench.lab.read("board/home/workload.sh")));
-        let controller = rig.begin(is_lost.then_some("1"));
-        eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
-        assert!(rig.bench.slow_down("2mbit"), "this kernel has tbf");
-        let before = rig.bench.received();
-        rig.open(1);
-        eventually("most of it has come", || (rig.bench.received() - before > BULK * 2 / 3).then_some(()));
-        rig.bench.cut();
-        assert_eq!(rig.bench.lab.records("c").len(), 0, "cut too late");
-        if is_lost {
-            eventually("the link counts as lost", || (rig.events("link_lost") >= 1).then_some(()));
-        } else {
-            eventually("the board sends in vain", || rig.bench.sends_in_vain().then_some(()));
-        }
-        rig.bench.mend();
-        end(controller, 0);
-        assert_eq!(rig.events("link_lost") > 0, is_lost);
-        // What had come counts.
-        let received = rig.bench.received() - before;
-        assert!((BULK..BULK * 3 / 2).contains(&received), "{received}");
-        rig.settled([1, 1], 0);
+    let Some(rig) = Rig::new(&Setup::default()) else { return };
+    let bulk = format!("[ $1 = 2 ] || head -c {BULK} /dev/zero | tr '\\0' x >&2");
+    rig.bench.lab.write("board/home/workload.sh", format!("{}{bulk}\n", rig.bench.lab.read("board/home/workload.sh")));
+    let controller = cut.begin(&rig);
+    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    assert!(rig.bench.slow_down("2mbit"), "this kernel has tbf");
+    let before = rig.bench.received();
+    rig.open(1);
+    eventually("most of it has come", || (rig.bench.received() - before > BULK * 2 / 3).then_some(()));
+    rig.bench.cut();
+    cut.wait(&rig);
+    assert_eq!(rig.bench.lab.records("c").len(), 0, "cut too late");
+    if cut == Cut::Outlived {
+        eventually("the board sends in vain", || rig.bench.sends_in_vain().then_some(()));
     }
+    rig.bench.mend();
+    cut.end(&rig, controller);
+    // What had come counts.
+    let received = rig.bench.received() - before;
+    assert!((BULK..BULK * 3 / 2).contains(&received), "{received}");
 }
 
 #[test]
