@@ -2,7 +2,7 @@
 
 use super::llama_bench::help::{self, Unknown};
 use super::llama_bench::offload;
-use super::{RawOutput, Reading, last_words, measured, memory, omitted};
+use super::{RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
 use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
 use crate::registry::{Code, MetricId};
@@ -138,7 +138,8 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.failure = failure(asked, &output, raw);
     reading.issues.extend(prompt_cached(&output.requests));
     reading.issues.extend(cpu_fallback(asked, raw));
-    reading.issues.extend(output.server.as_ref().and_then(|server| beyond_trained_context(asked, server.context_trained?)));
+    let tokens = u64::from(asked.n_prompt) + u64::from(asked.n_gen);
+    reading.issues.extend(output.server.as_ref().and_then(|server| beyond_trained_context(tokens, server.context_trained?)));
     if reading.failure.is_none() {
         reading.metrics.extend(metrics(asked, &output.requests));
     }
@@ -181,8 +182,7 @@ fn ended(wait_status: i32, when: &str, raw: &RawOutput, said: &dyn Fn(String) ->
         let reason = if memory::ran_out(raw, exit_code) { Reason::Oom } else { Reason::ExitCode };
         return (reason, said(format!("the server ended {when} with exit code {exit_code}")));
     }
-    let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
-    let means = if signal == signal_hook::consts::SIGILL { ", an instruction that this CPU doesn't have" } else { "" };
+    let (name, means) = signal_words(signal);
     let reason = if memory::was_ended(raw, signal) { Reason::Oom } else { Reason::Signal };
     let kernel = if reason == Reason::Oom && signal == 9 { " by the kernel, which was out of memory" } else { "" };
     (reason, said(format!("the server was ended {when} by {name}{kernel}{means}")))
@@ -225,13 +225,6 @@ fn cpu_fallback(asked: &Asked, raw: &RawOutput) -> Option<Issue> {
     let log = String::from_utf8_lossy(&raw.stderr.kept);
     let said = log.lines().find(|line| line.contains(NO_GPU))?;
     Some(Issue::new(Code::CpuFallback, format!("`{flags}` asks for a GPU, and the server used none: {}", said.trim())))
-}
-
-/// More tokens than the model was trained for, as the server tells it; it goes on without a word.
-fn beyond_trained_context(asked: &Asked, trained: u64) -> Option<Issue> {
-    let tokens = u64::from(asked.n_prompt) + u64::from(asked.n_gen);
-    let message = || format!("{tokens} tokens of context for a model that was trained for {trained}");
-    (tokens > trained).then(|| Issue::new(Code::BeyondTrainedContext, message()))
 }
 
 /// At least one request, each with the tokens that were asked for.

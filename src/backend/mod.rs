@@ -211,6 +211,19 @@ pub(crate) fn spread(all: &[f64], headline_of: &[f64]) -> Option<Spread> {
     })
 }
 
+/// More tokens of context than a model was trained for, by its file or by the tool.
+fn beyond_trained_context(tokens: u64, trained: u64) -> Option<Issue> {
+    let message = || format!("{tokens} tokens of context for a model that was trained for {trained}");
+    (tokens > trained).then(|| Issue::new(Code::BeyondTrainedContext, message()))
+}
+
+/// Name of a signal, and what it means where not every tool has words of its own for that.
+#[must_use]
+pub fn signal_words(signal: i32) -> (String, &'static str) {
+    let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
+    (name, if signal == signal_hook::consts::SIGILL { ", an instruction that this CPU doesn't have" } else { "" })
+}
+
 /// Compare an output with what it must be.
 fn check_digest(reading: &mut Reading, value: String, method: &str, expected: Option<&str>) {
     if let Some(expected) = expected.filter(|e| *e != value) {

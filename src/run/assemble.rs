@@ -289,13 +289,11 @@ pub(super) fn validity(status: Status, issues: &[Issue]) -> Validity {
 
 fn signal_failure(wait_status: i32, output: &RawOutput, said: &dyn Fn(String) -> String) -> (Reason, String) {
     let signal = wait_status & 0x7f;
-    let name = signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned);
+    let (name, means) = backend::signal_words(signal);
     if memory::was_ended(output, signal) {
         let by = if signal == 9 { "ended by the kernel, which was out of memory".into() } else { format!("out of memory, ended by {name}") };
         return (Reason::Oom, said(by));
     }
-    // Not every tool has words of its own for that.
-    let means = if signal == signal_hook::consts::SIGILL { ", an instruction that this CPU doesn't have" } else { "" };
     (Reason::Signal, said(format!("ended by {name}{means}")))
 }
 

@@ -188,9 +188,7 @@ fn cpu_fallback(asked: &Asked, test: &Test) -> Option<Issue> {
 /// More tokens than a model was trained for: the tool goes on without a word. `trained`: as its file says.
 #[must_use]
 pub fn beyond_trained_context(asked: &Asked, trained: u64) -> Option<Issue> {
-    let tokens = u64::from(asked.depth) + u64::from(asked.n_prompt.max(asked.n_gen));
-    let message = || format!("{tokens} tokens of context for a model that was trained for {trained}");
-    (tokens > trained).then(|| Issue::new(Code::BeyondTrainedContext, message()))
+    super::beyond_trained_context(u64::from(asked.depth) + u64::from(asked.n_prompt.max(asked.n_gen)), trained)
 }
 
 impl Test {
