@@ -3,6 +3,7 @@
 use crate::lab::{User, eventually, for_each_user};
 use crate::rig::{Rig, signal};
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -98,11 +99,22 @@ fn the_engine_of_builtin_reads_the_copy() {
 #[test]
 fn who_stops_a_copy_finds_it_gone_on_with_by_the_next_run() {
     let mut rig = Rig::new(User::Caller);
-    let controller = rig.copying();
+    let mut controller = rig.copying();
+    // The device takes no more until the signal has been heard, else what is left of the copy may be faster.
+    let keepers = rig.lab.pids_of(" keep ");
+    // SAFETY: plain integers.
+    let to_keepers = |signal| keepers.iter().for_each(|pid| assert_eq!(unsafe { libc::kill(*pid, signal) }, 0));
+    to_keepers(libc::SIGSTOP);
     signal(&controller, libc::SIGINT);
     signal(&controller, libc::SIGCONT);
-    let stopped = crate::lab::Ran(controller.wait_with_output().unwrap()).expect(130);
-    assert!(stopped.stderr().contains("1 pending") && rig.copies().is_empty(), "{}", stopped.stderr());
+    let (mut stderr, mut said) = (BufReader::new(controller.stderr.take().unwrap()), String::new());
+    while !said.contains("no new jobs") {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    to_keepers(libc::SIGCONT);
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(controller.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("1 pending") && rig.copies().is_empty(), "{said}");
     let before = rig.copied_bytes();
     rig.run().expect(0);
     rig.ran_with_the_copy();
