@@ -2,7 +2,7 @@
 
 use super::words::{count, duration, plain};
 use super::{Draft, PlanArgs, complain, draft, exit, print, run};
-use crate::config::model::{Campaign, Order, Power, Settle};
+use crate::config::model::{Campaign, Order, Power, Settings, Settle};
 use crate::plan::identity::DeviceReport;
 use crate::plan::outlook::{self, Limit, PastRuns, Resolution, Times};
 use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity, power};
@@ -164,7 +164,7 @@ impl View<'_> {
             let states: Vec<String> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
             text += &format!("  {} {}: {}\n", point.ids.device, short(point), states.join(" · "));
         }
-        let orders: BTreeSet<&str> = points.iter().map(|&i| order(self.plan.points[i].settings.order)).collect();
+        let orders: BTreeSet<&str> = points.iter().map(|&i| order(&self.plan.points[i].settings)).collect();
         let chosen: Vec<&Point> = points.iter().map(|&i| &self.plan.points[i]).collect();
         let note = if outlook::leaves_drift(&chosen) {
             " · an odd number of repetitions leaves a part of a linear drift in the comparison; an even one cancels it"
@@ -311,9 +311,10 @@ fn estimate(times: Option<Times>) -> String {
     }
 }
 
-fn order(order: Order) -> &'static str {
-    match order {
+fn order(settings: &Settings) -> &'static str {
+    match settings.order {
         Order::Sequential => "sequential",
+        Order::Interleaved if settings.interleave.iter().any(|axis| axis == "model") => "interleaved across models",
         Order::Interleaved => "interleaved",
     }
 }

@@ -122,6 +122,9 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     if let Some(slot) = fields.get("dominance") {
         check_dominance(slot, &block_settings, &swept, out);
     }
+    if let Some(slot) = fields.get("interleave") {
+        check_interleave(slot, &block_settings, &swept, out);
+    }
     let backend_name = backend;
     let backend = match backend {
         Some("builtin") => Some(Backend::Builtin),
@@ -420,6 +423,32 @@ fn names_of(swept: &Swept, has_model: bool, cases: &[Case<'_>], around: &Surroun
     )
 }
 
+/// Arms are told apart by axes of the block.
+fn check_interleave(slot: Slot<'_>, settings: &Settings, swept: &Swept, out: &mut Diagnostics) {
+    let is_axis = |name: &String| swept.unread.contains(name) || swept.axes().any(|found| found.axis.name == *name);
+    for name in settings.interleave.iter().filter(|name| !is_axis(name)) {
+        if name == "device" {
+            not_yet(slot.place, "`interleave: [device]`", "devices of one `resource_group` take turns without it", out);
+        } else {
+            unknown_axis(name, slot, swept, out);
+        }
+    }
+    if !settings.interleave.is_empty() && settings.interleave.iter().all(|name| name != "model" && is_axis(name)) {
+        let warning = out.warning(slot.place, "`interleave` has no effect");
+        warning.label("these take turns in any case").hint("only models don't: `interleave: [model]`");
+    }
+}
+
+fn unknown_axis(name: &str, slot: Slot<'_>, swept: &Swept, out: &mut Diagnostics) {
+    let names = || swept.axes().map(|found| found.axis.name.as_str());
+    let error = out.error(slot.place, format!("unknown axis {} in {}", tick(name), tick(slot.name)));
+    if let Some(near) = nearest(name, names()) {
+        error.label(format!("did you mean `{near}`?"));
+    }
+    let no_axis = names().next().is_none();
+    error.hint(if no_axis { "this block has no axis".to_owned() } else { format!("axes of this block: {}", listed(names())) });
+}
+
 /// What is larger can be said of numbers.
 fn check_dominance(slot: Slot<'_>, settings: &Settings, swept: &Swept, out: &mut Diagnostics) {
     let Some(Dominance { axis, .. }) = &settings.dominance else { return };
@@ -427,14 +456,7 @@ fn check_dominance(slot: Slot<'_>, settings: &Settings, swept: &Swept, out: &mut
         return;
     }
     match swept.axes().find(|found| found.axis.name == *axis) {
-        None => {
-            let names = || swept.axes().map(|found| found.axis.name.as_str());
-            let error = out.error(slot.place, format!("unknown axis {} in `dominance`", tick(axis)));
-            if let Some(near) = nearest(axis, names()) {
-                error.label(format!("did you mean `{near}`?"));
-            }
-            error.hint(format!("axes of this block: {}", listed(names())));
-        }
+        None => unknown_axis(axis, slot, swept, out),
         Some(found) if found.axis.values.iter().any(|value| !matches!(value, AxisValue::Int(_) | AxisValue::Float(_))) => {
             out.error(slot.place, format!("{} is no axis of numbers", tick(axis)))
                 .also(found.key, "its values")

@@ -343,6 +343,8 @@ pub struct Settings {
     /// `builtin` only: how long its power runs measure.
     pub window: Window,
     pub order: Order,
+    /// Axes whose values are arms of one group; all but `model` are in any case.
+    pub interleave: Vec<String>,
     /// `command`: invocations before the measured one; `builtin`: inferences before the first timed one.
     pub warmup: u32,
     /// `builtin` only.
@@ -532,6 +534,7 @@ impl Settings {
             power: Power::Off,
             window: Window::default(),
             order: Order::Interleaved,
+            interleave: Vec::new(),
             warmup: match backend {
                 "builtin" => 10,
                 // Its own, in the process that measures.

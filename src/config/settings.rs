@@ -73,6 +73,10 @@ pub fn apply(settings: &mut Settings, fields: &Fields<'_>, out: &mut Diagnostics
                 let orders = [("interleaved", Order::Interleaved), ("sequential", Order::Sequential)];
                 set(&mut settings.order, slot.choice(&orders, &["shuffled"], out));
             }
+            "interleave" => {
+                let axes = slot.list("interleave: [model]", out).map(|items| items.into_iter().filter_map(|item| item.some_text(out)).collect());
+                set(&mut settings.interleave, axes);
+            }
             "retry_contaminated" => set(&mut settings.retry_contaminated, slot.count(0, 10, out)),
             "dominance" => set(&mut settings.dominance, dominance(slot, out).map(Some)),
             "conditions" => settings.conditions.extend(conditions(slot, out)),

@@ -223,7 +223,7 @@ static SETTINGS: [Key; 20] = [
     key("measure", Shape::Map(&MEASURE), "How it is measured"),
     key("order", Shape::Choice(&ORDERS), "How the arms of a group follow each other").default("interleaved"),
     key("order_seed", Shape::Whole(0, i64::MAX), "Seed of `shuffled`").later(),
-    key("interleave", Shape::List(&Shape::Text), "Axes that widen a group of arms").later(),
+    key("interleave", Shape::List(&Shape::Text), "Axes whose values take turns, too: with `model`, all points of a block on a device are one group of arms"),
     key("control", Shape::Map(&CONTROL), "A point that runs as two arms, for the noise floor").later(),
     key(
         "warmup",

@@ -56,9 +56,13 @@ pub fn spec(point: &Point) -> Value {
     put("transport", json!(transport));
     put("backend", json!(ids.backend));
     // Variables stand in `env` as a whole, options in `argv`, and what tells blocks apart in a field of its own. All CPUs is what a
-    // point has that says nothing of them.
+    // point has that says nothing of them, and so is a context that follows from the rest.
     let elsewhere = |name: &str| ["env.", "flags.", "block."].iter().any(|prefix| name.starts_with(prefix));
-    let is_default = |name: &str, value: &AxisValue| name == "cpus" && matches!(value, AxisValue::Text(text) if text == "all");
+    let is_default = |name: &str, value: &AxisValue| match (name, value, work) {
+        ("cpus", AxisValue::Text(text), _) => text == "all",
+        ("n_ctx", AxisValue::Text(text), Work::LlamaServer(_)) => text == "auto",
+        _ => false,
+    };
     let own = ids.axes.iter().filter(|(name, value)| !elsewhere(name) && !is_default(name, value));
     let axes: Map<String, Value> = own.map(|(n, v)| (n.clone(), json!(v))).collect();
     put("axes", Value::Object(axes));
@@ -73,6 +77,7 @@ pub fn spec(point: &Point) -> Value {
         startup_timeout: _,
         slo: _,
         order: _,
+        interleave: _,
         settle,
         prepare,
         limits: _,

@@ -146,7 +146,17 @@ impl Texts {
     }
 }
 
+/// What arms of one group have in common: block, device, and model unless models take turns, too.
+pub type ArmGroup<'p> = (usize, &'p str, Option<&'p str>);
+
 impl Point {
+    /// Whose arms it takes turns with.
+    #[must_use]
+    pub fn group(&self) -> ArmGroup<'_> {
+        let model = self.model.as_ref().map(|model| model.declared.id.as_str());
+        (self.block, &self.ids.device, model.filter(|_| !self.settings.interleave.iter().any(|axis| axis == "model")))
+    }
+
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.ids.backend

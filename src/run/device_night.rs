@@ -10,6 +10,7 @@ use super::watch::{Ended, OVERDUE};
 use super::{RunError, Stop, assemble};
 use crate::clock::{self, ClockOffset};
 use crate::device::{DeviceError, Session, boot_id};
+use crate::plan::point::ArmGroup;
 use crate::plan::{JobState, Plan, PlannedJob, Point, Work, contaminated, files};
 use crate::registry::MetricId;
 use crate::schedule::{Doom, Group};
@@ -174,9 +175,8 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
     }
 
     /// What tells the passes of a night apart: the group of arms and the turn through it.
-    fn pass(&self, job: &PlannedJob) -> (usize, Option<&str>, u32) {
-        let point = &self.plan.points[job.slot.point];
-        (point.block, point.model.as_ref().map(|model| model.declared.id.as_str()), job.slot.pass)
+    fn pass(&self, job: &PlannedJob) -> (ArmGroup<'_>, u32) {
+        (self.plan.points[job.slot.point].group(), job.slot.pass)
     }
 
     /// Make disturbed runs again, in their order, and those again that are disturbed once more, as often as the campaign says.

@@ -19,7 +19,7 @@ pub struct Slot {
 /// Every repetition of every point once, in order; `kinds`: of the runs of a repetition, by index of the point. They follow each other, so
 /// that what is joined later ran on one machine in one state.
 ///
-/// Arms of one group share block, device and model; groups run in file order, so that a large model is not loaded once per pass.
+/// Groups of arms run in file order, so that a large model is not loaded once per pass unless the campaign wants models to take turns.
 /// Interleaved, pass p runs each arm once and is reversed when p is odd: with an even number of passes a linear drift of the machine
 /// cancels exactly.
 #[must_use]
@@ -43,11 +43,8 @@ pub fn order(points: &[Point], kinds: &[&[Kind]]) -> Vec<Slot> {
 
 /// Indices of the points of each group, in file order.
 fn groups(points: &[Point]) -> Vec<Vec<usize>> {
-    let mut groups: indexmap::IndexMap<(usize, &str, Option<&str>), Vec<usize>> = indexmap::IndexMap::new();
-    for (i, point) in points.iter().enumerate() {
-        let model = point.model.as_ref().map(|m| m.declared.id.as_str());
-        groups.entry((point.block, point.ids.device.as_str(), model)).or_default().push(i);
-    }
+    let mut groups: indexmap::IndexMap<_, Vec<usize>> = indexmap::IndexMap::new();
+    points.iter().enumerate().for_each(|(i, point)| groups.entry(point.group()).or_default().push(i));
     groups.into_values().collect()
 }
 
@@ -58,11 +55,15 @@ mod tests {
     use std::path::Path;
 
     fn points(order: &str, repetitions: u32) -> Vec<Point> {
+        points_of(&format!("order: {order}, repetitions: {repetitions}"))
+    }
+
+    fn points_of(settings: &str) -> Vec<Point> {
         let text = format!(
             "devices: {{ here: {{ local: {{}} }} }}
 models: {{ a: {{ path: a.onnx }}, b: {{ path: b.onnx }} }}
 matrix:
-  - {{ devices: here, backend: builtin, model: [a, b], threads: [1, 2], order: {order}, repetitions: {repetitions} }}
+  - {{ devices: here, backend: builtin, model: [a, b], threads: [1, 2], {settings} }}
 "
         );
         let campaign = crate::config::parse(&text, Path::new("/c/x.yaml")).unwrap();
@@ -79,6 +80,13 @@ matrix:
         let a = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)];
         let b = [(2, 0), (3, 0), (3, 1), (2, 1), (2, 2), (3, 2)];
         assert_eq!(told("interleaved", 3), [a, b].concat());
+    }
+
+    #[test]
+    fn models_take_turns_where_they_are_compared() {
+        let slots = super::order(&points_of("repetitions: 2, interleave: [model]"), &[&[Kind::Timing][..]; 4]);
+        let told: Vec<(usize, u32)> = slots.iter().map(|slot| (slot.point, slot.pass)).collect();
+        assert_eq!(told, [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (2, 1), (1, 1), (0, 1)]);
     }
 
     #[test]
