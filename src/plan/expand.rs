@@ -341,6 +341,16 @@ matrix:
     }
 
     #[test]
+    fn a_context_that_is_auto_is_the_one_that_is_not_written() {
+        let point = |n_ctx: &str| plan(&format!("  - {{ devices: a, backend: llama-server, model: m{n_ctx} }}\n")).unwrap().points.remove(0);
+        let [none, auto, number] = ["", ", n_ctx: auto", ", n_ctx: 4096"].map(point);
+        let work = |point: &Point| if let Work::LlamaServer(work) = &point.work { work.n_ctx } else { panic!() };
+        assert_eq!([work(&none), work(&auto), work(&number)], [None, None, Some(4096)]);
+        assert_eq!(identity::spec(&none), identity::spec(&auto));
+        assert_ne!(identity::spec(&none), identity::spec(&number));
+    }
+
+    #[test]
     fn a_model_in_several_files_is_all_of_them() {
         let mut point = plan("  - { devices: a, backend: llama-bench, model: m }\n").unwrap().points.remove(0);
         let mut of = |path: &str| {
