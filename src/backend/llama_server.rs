@@ -7,7 +7,7 @@ use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
 use crate::registry::{Code, MetricId};
 use crate::store::record::{Issue, Iterations, LlamaServerAsked as Asked, Metric, Reason, Slo};
-use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServeTask};
+use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServeTask, context_of_request};
 use isotherm_wire::task::Task;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Of the prompt's tokens and of sampling.
 pub const SEED: u64 = 1;
 /// A context is as many tokens as are needed, rounded up to a multiple of this: what llama.cpp pads it to anyway.
-const CONTEXT_STEP: u32 = 256;
+const CONTEXT_STEP: u64 = 256;
 /// From TERM to KILL when a server is stopped.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -57,8 +57,8 @@ pub fn unknown_options(work: &LlamaServerWork, help: &str) -> Vec<Unknown> {
 
 /// Tokens of context, of all requests at a time together: as asked for, else as many as they need.
 fn n_ctx(work: &LlamaServerWork) -> u32 {
-    let needed = work.n_prompt.saturating_add(work.n_gen).checked_next_multiple_of(CONTEXT_STEP).unwrap_or(u32::MAX);
-    work.n_ctx.unwrap_or_else(|| needed.saturating_mul(work.concurrency))
+    let needed = context_of_request(work.n_prompt, work.n_gen).next_multiple_of(CONTEXT_STEP);
+    work.n_ctx.unwrap_or_else(|| u32::try_from(needed.saturating_mul(work.concurrency.into())).unwrap_or(u32::MAX))
 }
 
 /// What of the campaign's request is this backend's own.
@@ -166,12 +166,26 @@ fn failure(asked: &Asked, output: &ServeOutput, raw: &RawOutput) -> Option<(Reas
         }
         ServeFailure::NoModel { said } => (Reason::ModelMissing, format!("the server is ready without a model, to load some later: {said}")),
         ServeFailure::OtherModel { path } => (Reason::ModelMissing, format!("the server has another model than the one asked for: {path}")),
+        ServeFailure::ContextTooSmall { n_ctx } => (Reason::Precondition, context_too_small(asked, *n_ctx, output)),
         ServeFailure::Cut { during, events } => {
             (Reason::Parse, said(format!("the server ended the connection of {during} after {events} events with content, and went on itself")))
         }
         ServeFailure::Refused { during, status, said } => (Reason::Parse, format!("the server refused {during}, status {status}: {said}")),
         ServeFailure::NotUnderstood { during, why } => (Reason::Parse, format!("the server's answer to {during} was not understood: {why}")),
     })
+}
+
+/// Nothing was asked of a server whose context wouldn't have held the answer.
+fn context_too_small(asked: &Asked, n_ctx: u64, output: &ServeOutput) -> String {
+    let needed = context_of_request(asked.n_prompt, asked.n_gen);
+    let what = match output.server.as_ref().and_then(|server| server.context_trained).filter(|trained| *trained < needed) {
+        Some(trained) => format!("the model was trained for {trained} tokens, write fewer as `n_prompt` or `n_gen`"),
+        None => "give more of it by `n_ctx`, which all requests at a time share, or write fewer as `n_prompt` or `n_gen`".to_owned(),
+    };
+    format!(
+        "a request needs {needed} tokens of context ({} of prompt, {} generated, and 1), and the server has {n_ctx} for it: {what}",
+        asked.n_prompt, asked.n_gen
+    )
 }
 
 /// A server that ended by itself.

@@ -54,8 +54,9 @@ pub const fn reason(reason: Reason) -> ReasonEntry {
             "cool the device, or raise the limit; it is not tried again by itself: `isotherm run FILE --rerun AXIS=VALUE`",
         ),
         Reason::Precondition => given(
-            "Nothing was started: a file of the run had changed, CPUs of `cpus` are not there or not allowed, the model has more than 95 % of the available memory, the device did not settle in time and `on_timeout` is `fail` or `skip`, or no sensor tells the temperature that is limited and `on_sensor_loss` is `stop`. Or it was stopped, with that `on_sensor_loss`, because the sensor was silent for 10 s",
-            "the message says which: leave the files alone during a campaign, choose other CPUs, free memory or use `isotherm run --force`, cool the device",
+            "Nothing was started: a file of the run had changed, CPUs of `cpus` are not there or not allowed, the model has more than 95 % of the available memory, the device did not settle in time and `on_timeout` is `fail` or `skip`, or no sensor tells the temperature that is limited and `on_sensor_loss` is `stop`. Or it was stopped, with that `on_sensor_loss`, because the sensor was silent for 10 s. Or nothing was asked of a server that has less context for a request than it needs",
+            "the message says which: leave the files alone during a campaign, choose other CPUs, free memory or use `isotherm run --force`, cool the device, \
+             ask for fewer tokens or give the server more context",
         ),
         Reason::CapabilityAbsent => not_yet("The device lacks what the point needs", "leave the point out for this device, or give it what is named"),
         Reason::ModelMissing => given(

@@ -144,20 +144,49 @@ fn what_the_server_refuses_or_dies_of_is_told_in_its_words() {
     };
     let small = "n_prompt: 32\nn_gen: 4\niterations: 1\n";
     type Spoil<'a> = &'a dyn Fn(&Lab);
-    let cases: [(&str, Spoil<'_>, &str, &str); 5] = [
+    let cases: [(&str, Spoil<'_>, &str, &str); 4] = [
         ("", &shorter, "exit_code", "data is not within the file bounds, model is corrupted or incomplete"),
         ("", &|lab| _ = lab.write("m.gguf", "not a model"), "exit_code", "invalid magic characters"),
         ("", &|lab| fs::remove_file(lab.path("m.gguf")).unwrap(), "model_missing", "No such file or directory"),
         ("flags: { -ctk: nonsense }", &|_| {}, "exit_code", "Unsupported cache type: nonsense"),
-        // The tool makes a context of no fewer than 256 tokens.
-        ("n_ctx: 256\nzip: [{ n_prompt: [300], n_gen: [4] }]", &|_| {}, "parse", "exceeds the available context size"),
     ];
     for (more, spoil, reason, words) in cases {
-        let block = if more.starts_with("n_ctx") { format!("iterations: 1\n{more}") } else { format!("{small}{more}") };
-        let lab = lab_with(real, &block);
+        let lab = lab_with(real, &format!("{small}{more}"));
         spoil(&lab);
         let (said, message) = failed(&lab);
         assert!(said == reason && message.contains(words), "{said}: {message}");
+    }
+}
+
+#[test]
+fn a_server_without_the_context_for_a_request_is_asked_for_nothing() {
+    // The tool makes a context of no fewer than 256 tokens, and of no more than the model was trained for.
+    for (block, words) in [
+        (
+            "n_prompt: 240\nn_gen: 16\nn_ctx: 256",
+            "257 tokens of context (240 of prompt, 16 generated, and 1), and the server has 256 for it: give more",
+        ),
+        ("n_prompt: 300\nn_gen: 16\nconcurrency: 2\nn_ctx: 512", "and the server has 256 for it: give more"),
+        (
+            "n_prompt: 2000\nn_gen: 48",
+            "2049 tokens of context (2000 of prompt, 48 generated, and 1), and the server has 2048 for it: the model was trained for",
+        ),
+    ] {
+        let Some(lab) = lab(block) else { return };
+        let (reason, message) = failed(&lab);
+        assert!(reason == "precondition" && message.contains(words), "{reason}: {message}");
+        let output = output(&lab.only_record("c"));
+        assert!(output.ready_ns.is_some() && output.warmup.is_empty() && output.prompt_sha256.is_none(), "{output:?}");
+    }
+}
+
+#[test]
+fn requests_that_fill_a_multiple_of_the_contexts_step_and_all_of_the_trained_one_are_answered() {
+    for block in ["n_prompt: 240\nn_gen: 16\niterations: 1\nconcurrency: 2", "n_prompt: 2000\nn_gen: 47\niterations: 1\nwarmup: 0"] {
+        let Some(lab) = lab(block) else { return };
+        lab.run(&["run", "c.yaml"]).expect(0);
+        let record = lab.only_record("c");
+        assert_eq!((&record["status"], &record["validity"], &record["issues"]), (&json!("ok"), &json!("valid"), &json!([])), "{block}: {record}");
     }
 }
 

@@ -10,6 +10,12 @@ pub const REVISION: u32 = 2;
 /// Clients at a time; each is a thread of the agent and a slot of the server.
 pub const MOST_CLIENTS: u32 = 1024;
 
+/// Tokens of context that a request needs: a server whose last token takes the last place calls the answer truncated.
+#[must_use]
+pub const fn context_of_request(n_prompt: u32, n_gen: u32) -> u64 {
+    n_prompt as u64 + n_gen as u64 + 1
+}
+
 /// Requests to a server of llama.cpp that is started for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServeTask {
@@ -120,6 +126,8 @@ pub enum ServeFailure {
     NoModel { said: String },
     /// It has another model than the one that was asked for.
     OtherModel { path: String },
+    /// Its context for a request, in tokens, doesn't hold one that is asked for.
+    ContextTooSmall { n_ctx: u64 },
     /// It ended while it was asked. Raw wait status.
     Ended { during: String, wait_status: i32 },
     /// It ended a connection in the middle of an answer, and goes on.

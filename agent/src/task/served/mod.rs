@@ -10,7 +10,7 @@ mod stream;
 
 use crate::{capture, sys};
 use http::Recording;
-use isotherm_wire::served::{MOST_CLIENTS, REVISION, Request, ServeFailure, ServeOutput, ServeTask};
+use isotherm_wire::served::{MOST_CLIENTS, REVISION, Request, ServeFailure, ServeOutput, ServeTask, context_of_request};
 use server::Server;
 use std::io::{self, Read, Write};
 use std::sync::Barrier;
@@ -56,6 +56,10 @@ fn asked(task: &ServeTask, server: &mut Server, output: &mut ServeOutput) -> Res
     let port = server.wait_until_ready(sys::limit_ns(task.startup_timeout_ms))?;
     output.ready_ns = Some(sys::monotonic_ns());
     let facts = output.server.insert(server::facts(port, task)?);
+    // It caps what it was told at what the model was trained for, and would stop there in each of its answers.
+    if let Some(n_ctx) = facts.n_ctx.filter(|n_ctx| *n_ctx < context_of_request(task.n_prompt, task.n_gen)) {
+        return Err(ServeFailure::ContextTooSmall { n_ctx });
+    }
     let prompt = prompt(task, facts.bos, facts.vocabulary);
     output.prompt_sha256 = Some(capture::sha256_hex(prompt.as_bytes()));
     let request = http::request(port, "POST", "/completion", Some(&body(task, &prompt)));
