@@ -10,7 +10,8 @@ pub(super) fn page() -> String {
 # Metrics
 
 A metric is a name, a unit, a direction and a **definition id**. What is computed otherwise gets another id, and no table, ratio or fit mixes \
-ids or units. Several metrics that are read out of one measurement share its id. `isotherm explain NAME` prints a single one.
+ids or units. Several metrics that are read out of one measurement share its id. Points that differ only in what a metric doesn't depend on are one row of its table. `isotherm explain NAME` prints a single \
+one.
 
 ## Of this build
 

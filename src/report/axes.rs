@@ -16,6 +16,8 @@ pub enum Cell {
     Int(i64),
     Float(f64),
     Text(Foreign),
+    /// Of points that differ in it and are one for what is shown: `16, 32`.
+    Several(Vec<Cell>),
 }
 
 impl Cell {
@@ -27,7 +29,19 @@ impl Cell {
             Cell::Int(value) => value.to_string(),
             Cell::Float(value) => value.to_string(),
             Cell::Text(value) => escape(value),
+            Cell::Several(values) => values.iter().map(|value| value.text(escape)).collect::<Vec<_>>().join(", "),
         }
+    }
+
+    /// Of several points; `None` where none of them has the axis.
+    pub(super) fn of<'p>(column: Column<'_>, points: impl Iterator<Item = (&'p PointIds, Kind)>) -> Option<Cell> {
+        let mut cells: Vec<Cell> = Vec::new();
+        for cell in points.filter_map(|(ids, kind)| column.cell(ids, kind)) {
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+        if cells.len() > 1 { Some(Cell::Several(cells)) } else { cells.pop() }
     }
 }
 

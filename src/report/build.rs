@@ -1,7 +1,7 @@
 //! From points and runs to the model.
 
 use super::{
-    axes::{Cell, Column, part},
+    axes::{Cell, Column, Constant, part},
     ceiling,
     counts::{Counts, Fate, Totals, count},
     escape::Foreign,
@@ -11,6 +11,7 @@ use super::{
     join::{self, Joined},
     meter,
     model::{Bounds, Estimator, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table},
+    pool::{self, Pool, pools},
 };
 use crate::{
     config::model::Better,
@@ -27,7 +28,7 @@ impl Model {
         let gathered = gather(input);
         let joined = Joined::of(&gathered, options);
         let tables: Vec<Table> = metric_keys(&gathered.points, &joined).iter().map(|key| table(key, &gathered, &joined, options)).collect();
-        let placed: BTreeSet<usize> = tables.iter().flat_map(|table| table.rows.iter().map(|row| row.point)).collect();
+        let placed: BTreeSet<usize> = tables.iter().flat_map(|table| &table.rows).flat_map(Row::points).collect();
         Model {
             report_version: REPORT_VERSION,
             campaign: Foreign::new(&input.campaign),
@@ -113,22 +114,41 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, opti
     let has_it = |at: usize, run: &Run<'_>| run.record.status == Status::Ok && key.of_run(joined, at, run).is_some_and(|(_, fits)| fits);
     let points = || gathered.points.iter().enumerate();
     let makes: BTreeSet<_> = points().filter(|(at, point)| point.runs.iter().any(|run| has_it(*at, run))).map(|(_, point)| make(point)).collect();
-    let members: Vec<(usize, &Point<'_>)> =
-        points().filter(|(at, point)| makes.contains(&make(point)) && joined.shows(*at, key.definition)).collect();
-    let ids: Vec<_> = members.iter().map(|(_, point)| (point.ids, point.kind)).collect();
+    let entry = pool::entry(key.name, key.definition);
+    let asks = |point: &Point<'_>| entry.is_none_or(|entry| pool::asks(point.ids, entry));
+    let has_row = |at: usize, point: &Point<'_>| makes.contains(&make(point)) && joined.shows(at, key.definition) && asks(point);
+    let members: Vec<usize> = points().filter(|(at, point)| has_row(*at, point)).map(|(at, _)| at).collect();
+    let ids: Vec<_> = members.iter().map(|&at| (gathered.points[at].ids, gathered.points[at].kind)).collect();
     // What follows from two runs is of neither kind.
     let candidates: Vec<Column<'_>> =
         gathered.columns.iter().copied().filter(|column| *column != Column::Kind || !join::is_joined(key.definition)).collect();
-    let (columns, constants) = part(&candidates, &ids);
-    let sheet = Sheet { key, columns: &columns, joined, options };
+    let (mut columns, constants) = part(&candidates, &ids);
+    let free = entry.map_or(&[][..], |entry| entry.independent_of);
+    let pools = pools(&gathered.points, &members, free);
+    let of_pool = |pool: &Pool<'_>, columns: &[Column<'_>]| -> Vec<Option<Cell>> {
+        let ids = || pool.members.iter().map(|&at| (gathered.points[at].ids, gathered.points[at].kind));
+        columns.iter().map(|column| Cell::of(*column, ids())).collect()
+    };
+    let needed: Vec<Column<'_>> = columns.iter().copied().filter(|column| !matches!(column, Column::Axis(name) if free.contains(name))).collect();
+    // Where nothing else tells two rows apart, such an axis has to.
+    let told = |pool: &Pool<'_>| format!("{:?}{:?}", of_pool(pool, &needed), (pool.point.orphan, pool.point.stale));
+    let are_told_apart = pools.iter().map(told).collect::<BTreeSet<_>>().len() == pools.len();
+    let mut left_out = Vec::new();
+    if are_told_apart {
+        let values = |column: &Column<'_>| Some(Constant { name: column.name(), value: Cell::of(*column, ids.iter().copied())? });
+        left_out.extend(columns.iter().filter(|column| !needed.contains(column)).filter_map(values));
+        columns = needed;
+    }
+    let sheet = Sheet { key, joined, options };
     Table {
         metric: Foreign::new(key.name),
         unit: Foreign::new(key.unit),
         better: if key.lower_is_better { Better::Lower } else { Better::Higher },
         definition: Foreign::new(key.definition),
         constants,
-        rows: members.iter().flat_map(|(index, point)| rows(*index, point, &sheet)).collect(),
+        rows: pools.iter().flat_map(|pool| rows(pool, of_pool(pool, &columns), &sheet)).collect(),
         columns: columns.iter().map(|column| column.name()).collect(),
+        independent_of: left_out,
     }
 }
 
@@ -136,15 +156,14 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, opti
 #[derive(Clone, Copy)]
 struct Sheet<'t> {
     key: &'t MetricKey<'t>,
-    columns: &'t [Column<'t>],
     joined: &'t Joined<'t>,
     options: ReportOptions,
 }
 
 /// The rows of a point: one for each operating state that its runs found, and of an energy for each instrument, because numbers of different
 /// ones are never averaged.
-fn rows(index: usize, point: &Point<'_>, sheet: &Sheet<'_>) -> Vec<Row> {
-    let options = sheet.options;
+fn rows(pool: &Pool<'_>, cells: Vec<Option<Cell>>, sheet: &Sheet<'_>) -> Vec<Row> {
+    let (point, options) = (&pool.point, sheet.options);
     let usable: Vec<&Run<'_>> = point
         .own_runs()
         .filter(|run| match run.fate() {
@@ -162,7 +181,7 @@ fn rows(index: usize, point: &Point<'_>, sheet: &Sheet<'_>) -> Vec<Row> {
         by_state.entry((operating_state(&run.record.context.state, governors.len() > 1), instrument)).or_default().push(run);
     }
     if by_state.is_empty() {
-        return vec![row(index, point, sheet, &[], states(point, &Counts::of(point), options))];
+        return vec![row(pool, cells, sheet, &[], states(point, &Counts::of(point), options))];
     }
     let several = by_state.keys().map(|(state, _)| state).collect::<BTreeSet<_>>().len() > 1;
     let rows = by_state.into_iter().enumerate().map(|(place, ((state, _), runs))| {
@@ -172,7 +191,7 @@ fn rows(index: usize, point: &Point<'_>, sheet: &Sheet<'_>) -> Vec<Row> {
             let detail = Foreign::new(if state.is_empty() { "nominal".to_owned() } else { state });
             states.push(State { code: Code::OperatingState, runs: Some(count(runs.len())), detail: Some(detail) });
         }
-        row(index, point, sheet, &runs, states)
+        row(pool, cells.clone(), sheet, &runs, states)
     });
     rows.collect()
 }
@@ -186,9 +205,12 @@ pub(super) fn operating_state(state: &OperatingState, governor_tells: bool) -> S
     words.chain(governor).collect::<Vec<_>>().join(", ")
 }
 
-/// One row, from these runs of the point.
-fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], mut states: Vec<State>) -> Row {
-    let Sheet { key, columns, joined, options } = *sheet;
+/// One row, from these runs of its points.
+fn row(pool: &Pool<'_>, cells: Vec<Option<Cell>>, sheet: &Sheet<'_>, usable: &[&Run<'_>], mut states: Vec<State>) -> Row {
+    let Sheet { key, joined, options } = *sheet;
+    let Pool { members, point } = pool;
+    // Which of its metrics a run shows is the same for all of them: they are in one table.
+    let index = members[0];
     let value_of = |run: &Run<'_>| {
         let (metric, _) = key.of_run(joined, index, run).filter(|(_, fits)| *fits)?;
         metric.value.filter(|value| value.is_finite())
@@ -199,7 +221,7 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     let counts = Counts::of(point);
     let is_joined = join::is_joined(key.definition);
     let degraded_left_out = match is_joined {
-        true => joined.left_out(index),
+        true => members.iter().map(|&at| joined.left_out(at)).sum(),
         false if options.include_degraded => 0,
         false => counts.degraded,
     };
@@ -215,14 +237,14 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
             Some(Foreign::new(format!("withheld: 1 valid {one} left, {degraded_left_out} {one}{s} {others}; --include degraded uses all")))
         }
         None if !values.is_empty() => Some(Foreign::new("too large for a mean")),
-        None => Some(why_absent(index, point, sheet, usable, &counts)),
+        None => Some(why_absent(pool, sheet, usable, &counts)),
     };
     let unused: Vec<&Run<'_>> = usable.iter().copied().filter(|run| value_of(run).is_none()).collect();
-    if let Some(code) = joined.withheld(index).filter(|_| is_joined) {
+    if let Some(code) = joined.withheld(members).filter(|_| is_joined) {
         states.push(State { code, runs: None, detail: None });
     } else if !unused.is_empty() {
         // Where no run has a value, the reason stands for itself.
-        let detail = (!used.is_empty()).then(|| why_absent(index, point, sheet, &unused, &counts));
+        let detail = (!used.is_empty()).then(|| why_absent(pool, sheet, &unused, &counts));
         states.push(State { code: Code::WithoutValue, runs: Some(count(unused.len())), detail });
     }
     let unsteady = used.iter().filter(|run| key.of_run(joined, index, run).is_some_and(|(metric, _)| is_unsteady(run.record, metric))).count();
@@ -238,14 +260,13 @@ fn row(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], 
     };
     push(withheld, Code::Withheld);
     push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
-    let cells = columns.iter().map(|column| column.cell(point.ids, point.kind)).collect();
     let label = point.own_runs().find_map(|run| key.of_run(joined, index, run)?.0.label.as_ref()).map(Foreign::new);
     let instrument = meter::of_runs(&used).filter(|_| meter::measures(key.definition)).map(Foreign::new);
     let ceiling = number.as_ref().and_then(|number| ceiling::of_row(key.definition, number, &used));
     if ceiling.as_ref().and_then(|ceiling| ceiling.utilization_pct).is_some_and(|pct| pct > 100.0) {
         states.push(State { code: Code::CeilingTooLow, runs: None, detail: None });
     }
-    Row { point: index, cells, label, number, absent_reason, instrument, ceiling, states }
+    Row { point: index, pooled: members[1..].to_vec(), cells, label, number, absent_reason, instrument, ceiling, states }
 }
 
 /// Derived figures are rounded to 12 significant digits: the last bits of `exp` and `ln` differ between C libraries.
@@ -289,8 +310,8 @@ fn is_unsteady(record: &Record, metric: &Metric) -> bool {
 }
 
 /// Why a point has no number of this metric.
-fn why_absent(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], counts: &Counts) -> Foreign {
-    let Sheet { key, joined, .. } = *sheet;
+fn why_absent(pool: &Pool<'_>, sheet: &Sheet<'_>, usable: &[&Run<'_>], counts: &Counts) -> Foreign {
+    let (Sheet { key, joined, .. }, Pool { members, point }) = (*sheet, pool);
     if point.runs.is_empty() {
         return Foreign::new("no record");
     }
@@ -308,7 +329,7 @@ fn why_absent(index: usize, point: &Point<'_>, sheet: &Sheet<'_>, usable: &[&Run
     }
     let mut reasons: Vec<String> = Vec::new();
     for run in usable {
-        let reason = match key.of_run(joined, index, run) {
+        let reason = match key.of_run(joined, members[0], run) {
             None => "not reported".to_owned(),
             Some((metric, false)) => format!("reported as {} in {}", metric.definition, metric.unit),
             Some((Metric { value: Some(_), .. }, _)) => "not a finite number".to_owned(),

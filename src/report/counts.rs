@@ -2,6 +2,7 @@
 
 use super::gather::{Gathered, Point};
 use serde::Serialize;
+use std::ops::AddAssign;
 
 /// What became of a run: status and validity in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -44,6 +45,21 @@ pub struct Counts {
     pub orphan: u32,
     /// Runs that were repeated; in none of the other counts.
     pub earlier_attempts: u32,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        let Counts { ok, degraded, contaminated, invalid, failed, skipped, missing, orphan, earlier_attempts } = other;
+        self.ok += ok;
+        self.degraded += degraded;
+        self.contaminated += contaminated;
+        self.invalid += invalid;
+        self.failed += failed;
+        self.skipped += skipped;
+        self.missing += missing;
+        self.orphan += orphan;
+        self.earlier_attempts += earlier_attempts;
+    }
 }
 
 impl Counts {
@@ -102,20 +118,11 @@ impl Totals {
             ..Totals::default()
         };
         for point in &gathered.points {
-            let counts = Counts::of(point);
-            let runs = &mut totals.runs;
-            runs.orphan += counts.orphan;
-            runs.earlier_attempts += counts.earlier_attempts;
+            let Counts { orphan, earlier_attempts, .. } = Counts::of(point);
+            let is_wanted = !point.stale && !point.orphan;
+            totals.runs += if is_wanted { Counts::of(point) } else { Counts { orphan, earlier_attempts, ..Counts::default() } };
             if point.stale {
                 totals.stale += count(point.own_runs().count());
-            } else if !point.orphan {
-                runs.ok += counts.ok;
-                runs.degraded += counts.degraded;
-                runs.contaminated += counts.contaminated;
-                runs.invalid += counts.invalid;
-                runs.failed += counts.failed;
-                runs.skipped += counts.skipped;
-                runs.missing += counts.missing;
             }
         }
         totals

@@ -5,7 +5,8 @@ use super::{
     escape::Foreign,
     model::{Model, PointEntry, Row, Table},
 };
-use crate::config::model::Better;
+use crate::{config::model::Better, store::record::Severity};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 const BEFORE_AXES: [&str; 8] = ["campaign", "metric", "unit", "better", "definition", "device", "backend", "kind"];
 const AFTER_AXES: [&str; 23] = [
@@ -39,15 +40,15 @@ const OF_CEILINGS: [&str; 3] = ["ceiling", "ceiling_source", "utilization_pct"];
 /// Prints the report. Absent is an empty field; where a number is absent, `absent_reason` says why.
 ///
 /// Axis columns are named `axis.NAME`, so that an axis can't hide another column. Text that a spreadsheet would take for a formula has a `'`
-/// in front.
+/// in front. What differs between the points of a line, because its metric doesn't depend on it, stands in one field with `;` between.
 #[must_use]
 pub fn csv(model: &Model) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     let mut lines: Vec<Vec<String>> = vec![header(model)];
     for table in &model.tables {
-        lines.extend(table.rows.iter().filter_map(|row| Some(line(model, model.points.get(row.point)?, Some((table, row))))));
+        lines.extend(table.rows.iter().map(|row| line(model, &model.points_of(row).collect::<Vec<_>>(), Some((table, row)))));
     }
-    lines.extend(model.without_table.iter().filter_map(|index| Some(line(model, model.points.get(*index)?, None))));
+    lines.extend(model.without_table.iter().filter_map(|index| Some(line(model, &[model.points.get(*index)?], None))));
     for line in lines {
         writer.write_record(&line).expect("writing to memory doesn't fail, and all lines are as long as the header");
     }
@@ -80,7 +81,9 @@ fn has_instruments(model: &Model) -> bool {
     model.tables.iter().flat_map(|table| &table.rows).any(|row| row.instrument.is_some())
 }
 
-fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec<String> {
+/// `points`: whose runs are in it, one or more.
+fn line(model: &Model, points: &[&PointEntry], place: Option<(&Table, &Row)>) -> Vec<String> {
+    let first = points[0];
     let number = place.and_then(|(_, row)| row.number.as_ref());
     let mut line = vec![model.campaign.csv()];
     line.extend(match place {
@@ -90,9 +93,9 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
         }
         None => [(); 4].map(|()| String::new()),
     });
-    line.extend([point.device.csv(), point.backend.csv(), point.kind.name().to_owned()]);
-    line.extend(model.axes.iter().map(|axis| point.axes.get(axis).map_or_else(String::new, |cell| cell.text(Foreign::csv))));
-    line.push(optional(point.identity.as_ref().map(Foreign::csv)));
+    line.extend([first.device.csv(), first.backend.csv(), first.kind.name().to_owned()]);
+    line.extend(model.axes.iter().map(|axis| distinct(points, |point| point.axes.get(axis).map(|cell| cell.text(Foreign::csv)))));
+    line.push(distinct(points, |point| point.identity.as_ref().map(Foreign::csv)));
     line.push(optional(number.map(|number| number.value)));
     line.push(optional(number.map(|number| number.estimator.name())));
     let interval = number.and_then(|number| number.interval);
@@ -103,13 +106,19 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
     line.push(optional(number.map(|number| number.range.high)));
     line.push(number.map_or(0, |number| number.runs).to_string());
     line.push(number.map_or(0, |number| number.degraded).to_string());
-    line.push(optional(point.planned));
-    let Counts { ok, degraded, contaminated: _, invalid, failed, skipped, missing, orphan, earlier_attempts } = point.counts;
+    line.push(optional(points.iter().map(|point| point.planned).sum::<Option<u32>>()));
+    let mut counts = Counts::default();
+    points.iter().for_each(|point| counts += point.counts);
+    let Counts { ok, degraded, contaminated: _, invalid, failed, skipped, missing, orphan, earlier_attempts } = counts;
     // Without a plan neither holes nor orphans can be known, and unknown is not 0.
     let by_plan = |n: u32| optional(model.plan_known.then_some(n));
     line.extend([ok, degraded, invalid, failed, skipped].map(|n| n.to_string()));
     line.extend([by_plan(missing), by_plan(orphan), earlier_attempts.to_string()]);
-    let issues: Vec<String> = point.issues.iter().map(|issue| format!("{}:{}", issue.code.csv(), issue.runs)).collect();
+    let mut issues: BTreeMap<(Reverse<Severity>, &Foreign), u32> = BTreeMap::new();
+    for issue in points.iter().flat_map(|point| &point.issues) {
+        *issues.entry((Reverse(issue.severity), &issue.code)).or_default() += issue.runs;
+    }
+    let issues: Vec<String> = issues.into_iter().map(|((_, code), runs)| format!("{}:{runs}", code.csv())).collect();
     line.push(optional(place.map(|(_, row)| super::layout::states_text(&row.states, Foreign::csv))));
     line.push(issues.join(";"));
     let absent = match place {
@@ -128,6 +137,17 @@ fn line(model: &Model, point: &PointEntry, place: Option<(&Table, &Row)>) -> Vec
     line.extend(has_ceilings(model).then(of_ceiling).into_iter().flatten());
     line.extend(has_labels(model).then(|| optional(place.and_then(|(_, row)| row.label.as_ref()).map(Foreign::csv))));
     line
+}
+
+/// What these points have, each value once; empty where none of them has any.
+fn distinct(points: &[&PointEntry], value: impl Fn(&PointEntry) -> Option<String>) -> String {
+    let mut values: Vec<String> = Vec::new();
+    for value in points.iter().filter_map(|point| value(point)) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values.join(";")
 }
 
 fn optional(value: Option<impl ToString>) -> String {

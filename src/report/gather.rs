@@ -31,6 +31,7 @@ pub(super) struct Gathered<'a> {
 }
 
 /// One identity of one combination of device, backend, axes and kind.
+#[derive(Clone)]
 pub(super) struct Point<'a> {
     pub ids: &'a PointIds,
     pub kind: Kind,

@@ -117,9 +117,9 @@ impl<'a> Joined<'a> {
         !self.paired.contains(&point) || is_joined(definition) || definition == POWER.entry().definition
     }
 
-    /// Why the point's runs are joined with nothing.
-    pub(super) fn withheld(&self, point: usize) -> Option<Code> {
-        self.withheld.get(&point).copied()
+    /// Why the runs of all these points are joined with nothing.
+    pub(super) fn withheld(&self, points: &[usize]) -> Option<Code> {
+        points.iter().map(|point| self.withheld.get(point).copied()).reduce(Option::and)?
     }
 
     /// Repetitions that are joined with nothing because one of their runs is degraded.

@@ -170,6 +170,11 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     if !table.constants.is_empty() {
         parts.push(Part::Line(format!("constant: {}", constants_text(&table.constants, escape))));
     }
+    if !table.independent_of.is_empty() {
+        let axes: Vec<String> =
+            table.independent_of.iter().map(|axis| format!("{} ({})", escape(&axis.name), cell_text(Some(&axis.value), escape))).collect();
+        parts.push(Part::Line(format!("it doesn't depend on {}: runs that differ in nothing else are in one row", axes.join(" and "))));
+    }
     if model.include_degraded {
         parts.push(Part::Line("degraded runs included".to_owned()));
     }
@@ -232,7 +237,13 @@ fn one_instrument(table: &Table) -> Option<&Foreign> {
 fn row_label(model: &Model, table: &Table, row: &Row, escape: Escape) -> String {
     let label: Vec<String> =
         table.columns.iter().zip(&row.cells).map(|(name, cell)| format!("{}={}", escape(name), cell_text(cell.as_ref(), escape))).collect();
-    if label.is_empty() { point_label(model, row.point, escape) } else { label.join(", ") }
+    if !label.is_empty() {
+        return label.join(", ");
+    }
+    let of_point = model.points.get(row.point).map_or(&[][..], |point| &point.label);
+    let is_free = |constant: &&Constant| table.independent_of.iter().any(|axis| axis.name == constant.name);
+    let label: Vec<Constant> = of_point.iter().filter(|constant| !is_free(constant)).cloned().collect();
+    if label.is_empty() { escape(&table.metric) } else { constants_text(&label, escape) }
 }
 
 fn is_number(cell: Option<&Cell>) -> bool {
@@ -240,7 +251,7 @@ fn is_number(cell: Option<&Cell>) -> bool {
 }
 
 fn table_row(model: &Model, row: &Row, labelled: bool, digits: Digits, escape: Escape) -> (Tone, Vec<String>) {
-    let planned = model.points.get(row.point).and_then(|point| point.planned);
+    let planned: Option<u32> = model.points_of(row).map(|point| point.planned).sum();
     let planned = planned.map_or_else(|| ABSENT.to_owned(), |planned| planned.to_string());
     let only_missing = row.states.iter().all(|state| state.code == Code::Missing);
     let (tone, mark) = match &row.number {

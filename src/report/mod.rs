@@ -25,6 +25,7 @@ mod layout;
 mod markdown;
 mod meter;
 mod model;
+mod pool;
 mod status;
 mod terminal;
 

@@ -38,6 +38,13 @@ pub struct Model {
     pub findings: Vec<Finding>,
 }
 
+impl Model {
+    /// The points whose runs are in a row.
+    pub(super) fn points_of(&self, row: &Row) -> impl Iterator<Item = &PointEntry> {
+        row.points().filter_map(|at| self.points.get(at))
+    }
+}
+
 /// One identity of one combination of device, backend, axes and kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PointEntry {
@@ -76,14 +83,20 @@ pub struct Table {
     pub constants: Vec<Constant>,
     /// What isn't; the cells of each row are in this order.
     pub columns: Vec<Foreign>,
+    /// Axes that vary and are no columns, because the metric doesn't depend on them; with all their values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub independent_of: Vec<Constant>,
     pub rows: Vec<Row>,
 }
 
-/// One point in a table.
+/// One point of the table's metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Index into the points of the model.
     pub point: usize,
+    /// Indices of further points whose runs are in it: they differ in nothing that the metric depends on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pooled: Vec<usize>,
     /// `None` = the point doesn't have this axis.
     pub cells: Vec<Option<Cell>>,
     /// What the tool calls it: `tg128 @ d4096`; `None` where it has no name of its own.
@@ -100,6 +113,13 @@ pub struct Row {
     pub ceiling: Option<AgainstCeiling>,
     /// What the reader must know about the number; empty = all planned runs are in it.
     pub states: Vec<State>,
+}
+
+impl Row {
+    /// Indices of all points whose runs are in it.
+    pub fn points(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.point).chain(self.pooled.iter().copied())
+    }
 }
 
 /// A number against the most that its device can do.

@@ -151,3 +151,19 @@ fn the_shipped_campaign_runs() {
         .expect(0);
     assert_eq!(lab.records("llama-smoke").len(), 8 + 4);
 }
+
+#[test]
+fn what_a_rate_does_not_depend_on_makes_no_rows() {
+    let Some(lab) = lab("threads: 1\nn_prompt: [32, 64]\nn_gen: [8, 16]\nrepetitions: 2") else { return };
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let report: Value = serde_json::from_str(&lab.run(&["report", "results/c", "--json", "--include", "degraded"]).expect(0).stdout()).unwrap();
+    // Of each row what its table tells it by, and its runs.
+    let rows = |metric: &str| -> Vec<(Value, Value)> {
+        let table = report["tables"].as_array().unwrap().iter().find(|table| table["metric"] == metric).unwrap();
+        table["rows"].as_array().unwrap().iter().map(|row| (row["cells"].clone(), row["number"]["runs"].clone())).collect()
+    };
+    for (metric, lengths) in [("prefill_tps", [32, 64]), ("decode_tps", [8, 16]), ("decode_gb_s", [8, 16])] {
+        assert_eq!(rows(metric), lengths.map(|n| (json!([n]), json!(4))), "{metric}");
+    }
+    assert_eq!(rows("peak_rss_bytes").len(), 4);
+}
