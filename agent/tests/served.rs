@@ -1,6 +1,7 @@
 //! `isotherm-agent served` as its parent sees it: a task on stdin, one line on stdout, the server's log on stderr. With the real server.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "../../tests/support/llama.rs"]
 mod llama;
 

@@ -108,6 +108,28 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
     assert!(read_again.iter().all(|(_, record)| record["metrics"]["goodput_rps"]["value"] == 0.0));
 }
 
+/// Of every request both times are of itself, so that a machine that is slow or busy makes both of them longer.
+#[test]
+fn the_time_to_first_token_is_the_servers_time_for_the_prompt_and_little_more() {
+    /// Less is too short to say so of, ms.
+    const LONG_ENOUGH: f64 = 50.0;
+    for n_prompt in [512, 1024, 2048] {
+        let Some(lab) = lab(&format!("n_prompt: {n_prompt}\nn_gen: 4\niterations: 5")) else { return };
+        llama::generated(&lab.path("m.gguf"), 512, 12);
+        lab.run(&["run", "c.yaml"]).expect(0);
+        let requests = output(&lab.only_record("c")).requests;
+        let both: Vec<(f64, f64)> = requests.iter().map(|request| (request.content_ns[0] as f64 / 1e6, request.timings.unwrap().prompt_ms)).collect();
+        eprintln!("{n_prompt} tokens, ttft and prompt_ms: {both:?}");
+        let median = |values: Vec<f64>| isotherm::stats::median(&values).unwrap();
+        if median(both.iter().map(|(_, prompt)| *prompt).collect()) > LONG_ENOUGH {
+            let share = median(both.iter().map(|(ttft, prompt)| (ttft - prompt) / prompt).collect());
+            assert!((0.0..=0.05).contains(&share), "{share}: {both:?}");
+            return;
+        }
+    }
+    panic!("no prompt took this machine more than {LONG_ENOUGH} ms: it wants a larger model");
+}
+
 #[test]
 fn an_ordinary_users_server_is_known_by_its_sockets_too() {
     let Some(real) = llama::tool("llama-server") else { return };

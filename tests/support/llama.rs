@@ -17,6 +17,19 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 
 /// One of the models of `configs/models`, absolute.
 pub fn model(name: &str) -> PathBuf {
+    checkout().join("configs/models").join(name)
+}
+
+/// Make a model that is slower than those: `scripts/gen_gguf.py --make`.
+pub fn generated(path: &Path, width: u32, layers: u32) {
+    let (folder, name) = (path.parent().expect("a file in a folder"), path.file_name().expect("a file"));
+    let mut command = std::process::Command::new("python3");
+    command.arg(checkout().join("scripts/gen_gguf.py")).arg("--make").arg(name).args([width.to_string(), layers.to_string()]);
+    let made = command.arg("--out").arg(folder).output().expect("python3");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn checkout() -> &'static Path {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|dir| dir.join("configs/models").is_dir());
-    checkout.expect("a crate of the checkout").join("configs/models").join(name)
+    checkout.expect("a crate of the checkout")
 }
