@@ -5,6 +5,8 @@
 
 mod http;
 mod listening;
+#[cfg(test)]
+mod recorded;
 mod server;
 mod stream;
 

@@ -112,29 +112,35 @@ fn ask(port: u16, method: &str, path: &str, body: Option<&str>) -> Result<Answer
 /// What the server on this port says of itself; it has to have the task's model.
 pub fn facts(port: u16, task: &ServeTask) -> Result<ServerFacts, ServeFailure> {
     let get = |path: &str| json(path, ask(port, "GET", path, None));
-    let (props, models) = (get("/props")?, get("/v1/models")?);
+    let facts = told(&get("/props")?, &get("/v1/models")?, &task.model)?;
+    // With nothing to tokenize, what is left is what begins every prompt.
+    let beginning = json("/tokenize", ask(port, "POST", "/tokenize", Some(r#"{"content":"","add_special":true}"#)))?;
+    let bos = beginning.pointer("/tokens/0").and_then(Value::as_u64).and_then(|token| u32::try_from(token).ok());
+    Ok(ServerFacts { bos, ..facts })
+}
+
+/// What stands in these answers of a server; `asked`: the path of the model that it is to have.
+pub(super) fn told(props: &Value, models: &Value, asked: &str) -> Result<ServerFacts, ServeFailure> {
     let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let number = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
     let is_router = props.get("role").and_then(Value::as_str) == Some("router");
-    let named = text(&props, "/model_path").filter(|path| !path.is_empty() && path != "none").or_else(|| text(&models, "/data/0/id"));
+    let named = text(props, "/model_path").filter(|path| !path.is_empty() && path != "none").or_else(|| text(models, "/data/0/id"));
     match &named {
-        Some(path) if !is_router => is_same(path, &task.model).then_some(()).ok_or_else(|| ServeFailure::OtherModel { path: path.clone() })?,
+        Some(path) if !is_router => is_same(path, asked).then_some(()).ok_or_else(|| ServeFailure::OtherModel { path: path.clone() })?,
         _ => return Err(ServeFailure::NoModel { said: shortened(&props.to_string()) }),
     }
-    let vocabulary = number(&models, "/data/0/meta/n_vocab").filter(|tokens| *tokens > 0);
+    let vocabulary = number(models, "/data/0/meta/n_vocab").filter(|tokens| *tokens > 0);
     let vocabulary = vocabulary.ok_or_else(|| not_understood("/v1/models", "it has no `n_vocab`: this build is too old".into()))?;
-    // With nothing to tokenize, what is left is what begins every prompt.
-    let beginning = json("/tokenize", ask(port, "POST", "/tokenize", Some(r#"{"content":"","add_special":true}"#)))?;
     Ok(ServerFacts {
-        build: text(&props, "/build_info"),
-        quantization: text(&models, "/data/0/meta/ftype"),
-        n_ctx: number(&props, "/default_generation_settings/n_ctx"),
-        slots: number(&props, "/total_slots"),
+        build: text(props, "/build_info"),
+        quantization: text(models, "/data/0/meta/ftype"),
+        n_ctx: number(props, "/default_generation_settings/n_ctx"),
+        slots: number(props, "/total_slots"),
         vocabulary,
-        bos: number(&beginning, "/tokens/0").and_then(|token| u32::try_from(token).ok()),
-        context_trained: number(&models, "/data/0/meta/n_ctx_train"),
-        parameters: number(&models, "/data/0/meta/n_params"),
-        weight_bytes: number(&models, "/data/0/meta/size"),
+        bos: None,
+        context_trained: number(models, "/data/0/meta/n_ctx_train"),
+        parameters: number(models, "/data/0/meta/n_params"),
+        weight_bytes: number(models, "/data/0/meta/size"),
         model_path: named,
     })
 }

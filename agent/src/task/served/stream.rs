@@ -120,42 +120,4 @@ mod tests {
         assert_eq!(of(&in_stream), Broken::Refused { status: 200, said: r#"{"code":500,"message":"decode failed"}"#.into() });
         assert!(matches!(of(&format!("{HEAD}{}", event("[DONE]"))), Broken::NotUnderstood(why) if why.contains("[DONE]")));
     }
-
-    /// What a real server sent, as it was recorded: a status, the head and the body, whose pieces have been put together.
-    #[test]
-    fn recorded_streams_are_understood() {
-        let beside = || std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared"));
-        let folder = std::env::var_os("ISOTHERM_SHARED").map_or_else(beside, Into::into).join("data/llama.cpp");
-        if !folder.is_dir() {
-            assert!(std::env::var_os("CI").is_none(), "{} has to be there in CI", folder.display());
-            eprintln!("skipped: no recordings of llama.cpp in {}", folder.display());
-            return;
-        }
-        let of = |name: &str| {
-            let text = std::fs::read(folder.join(format!("{name}.http"))).expect("a recording");
-            let text = String::from_utf8_lossy(&text).into_owned();
-            let (head, body) = text.split_once("\n\n").expect("a head");
-            let status = head.lines().next().and_then(|line| line.strip_prefix("HTTP ")).expect("a status");
-            request(0, &Recording::of(0, &[(1, &format!("HTTP/1.1 {status} x\r\n\r\n")), (2, body)]))
-        };
-        // Bytes of one character make one event: fewer events than tokens.
-        for (name, events, prompt) in [
-            ("server_completion_stream", 13, 40),
-            ("server_completion_stream_timings_per_token", 13, 40),
-            ("server_completion_stream_ids", 14, 64),
-            ("server_completion_stream_progress", 16, 802),
-        ] {
-            let request = of(name).unwrap_or_else(|why| panic!("{name}: {why:?}"));
-            assert_eq!((request.content_ns.len(), request.tokens, request.prompt_tokens), (events, Some(16), Some(prompt)), "{name}");
-            assert_eq!(request.timings.map(|timings| (timings.cache_n, timings.prompt_n)), Some((Some(0), prompt)), "{name}");
-        }
-        assert!(
-            matches!(of("server_err_ctx_exceeded"), Err(Broken::Refused { status: 400, said }) if said.contains("exceeds the available context size"))
-        );
-        assert!(matches!(of("server_err_bad_json"), Err(Broken::Refused { status: 500, .. })));
-        // What isn't streamed, and the other dialect, end without a final event of this one.
-        for name in ["server_completion_nostream", "server_v1_chat_stream", "server_get_health"] {
-            assert!(matches!(of(name), Err(Broken::NotUnderstood(_))), "{name}");
-        }
-    }
 }
