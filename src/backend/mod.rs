@@ -50,11 +50,12 @@ impl ParseSpec {
 pub const WINDOW: &str = "window";
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [Code; 7] = [
+pub const READ_ISSUES: [Code; 8] = [
     Code::OutputMismatch,
     Code::OutputDiffers,
     Code::WindowOutsideRun,
     Code::CpuFallback,
+    Code::ExecutedDiffers,
     Code::BeyondTrainedContext,
     Code::KvTrafficExcluded,
     Code::PromptCached,

@@ -48,6 +48,18 @@ isotherm_wire::table! {
             headline: Headline::LeftOut,
             hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), or leave the option out",
         }
+        ExecutedDiffers {
+            code: "executed_differs",
+            words: "executed_differs",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The tool executed another value than the one that was passed",
+            when: "`llama-bench`: an option with a single value (`threads`, `n_batch`, `n_ubatch`, and of `flags` the KV cache's types, layers on the GPU, \
+                   devices, flash attention, how the model is loaded and others) comes back in the tool's output as another value. Spellings of one \
+                   value (`on`, `1`, `true`) are no difference, and neither is a field that the build doesn't print",
+            headline: Headline::LeftOut,
+            hint: "look at the program: is it a script that has options of its own, or does this build bend the value?",
+        }
         PromptCached {
             code: "prompt_cached",
             words: "prompt_cached",

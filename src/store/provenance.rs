@@ -100,6 +100,9 @@ pub struct LlamaBenchAsked {
     pub samples: u32,
     /// Options that ask for another device than the CPU; `None` = there are none.
     pub offload: Option<String>,
+    /// Options that the tool repeats in its output, as they were passed.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub passed: IndexMap<String, String>,
 }
 
 /// What a copy for others differs in from the record that it was made of.

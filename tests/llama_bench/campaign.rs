@@ -130,6 +130,17 @@ fn a_gpu_that_was_asked_for_and_not_used_makes_the_record_invalid() {
 }
 
 #[test]
+fn a_value_that_the_tool_executed_otherwise_makes_the_record_invalid() {
+    let lab = lab("n_prompt: 32\nn_gen: 8\nthreads: 1\nflags: { -ctk: q8_0 }");
+    lab.write("tools/llama-bench", lab.read("tools/llama-bench").replace("${t:-2}", "2"));
+    run(&lab, 1);
+    let record = lab.only_record("c");
+    let issue = &record["issues"][0];
+    assert_eq!((&record["status"], &record["validity"], &issue["code"]), (&json!("ok"), &json!("invalid"), &json!("executed_differs")));
+    assert_eq!(issue["message"], "`-t 1` was passed, and the tool says `n_threads` 2");
+}
+
+#[test]
 fn decode_is_not_measured_without_a_real_prompt() {
     for (lengths, said) in [
         ("n_prompt: [512, 16]\nn_gen: 8", "`n_prompt` is 16 where 8 tokens are generated"),

@@ -151,6 +151,11 @@ impl Recorded {
             depth: number("-d", 0),
             samples: number("-r", 5),
             offload: self.option("-ngl").map(|layers| format!("-ngl {layers}")),
+            // As a campaign passes them, which names each once.
+            passed: ["-t", "-fa", "-ngl", "-lm", "--repack", "-ctk", "-ctv"]
+                .into_iter()
+                .filter_map(|option| Some((option.to_owned(), self.option(option)?.to_owned())))
+                .collect(),
         }
     }
 

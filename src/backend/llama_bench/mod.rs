@@ -3,6 +3,7 @@
 //! One process measures both, as two tests of its own: `-p N` and `-n M`, each at the depth that is asked for. Which options a build has
 //! differs from build to build; nothing is passed that the point doesn't ask for.
 
+mod echo;
 pub mod help;
 mod output;
 mod spans;
@@ -72,7 +73,8 @@ pub(super) fn requested(work: &LlamaBenchWork, settings: &Settings) -> Vec<(&'st
 #[must_use]
 pub fn asked(work: &LlamaBenchWork, settings: &Settings) -> Asked {
     let LlamaBenchWork { n_prompt, n_gen, depth, flags, .. } = work;
-    Asked { n_prompt: *n_prompt, n_gen: *n_gen, depth: *depth, samples: settings.iterations, offload: offload(flags) }
+    let passed = echo::passed(&argv(work, settings.iterations, ""));
+    Asked { n_prompt: *n_prompt, n_gen: *n_gen, depth: *depth, samples: settings.iterations, offload: offload(flags), passed }
 }
 
 /// The options of a point that ask for another device than the CPU, as written.
@@ -98,6 +100,7 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
         reading.version = Some(format!("llama.cpp {} (build {})", first.build_commit, first.build_number));
         reading.executed.clone_from(&first.settings);
         reading.issues.extend(cpu_fallback(asked, first));
+        reading.issues.extend(echo::differs(&asked.passed, &tests));
     }
     if let Some(test) = tests.iter().find(|test| test.n_gen > 0 && test.n_depth > 0) {
         let message = format!("what {} reads of the context is not in `decode_gb_s`", test.name());
