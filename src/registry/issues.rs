@@ -596,7 +596,7 @@ isotherm_wire::table! {
             stands: Stands::Report,
             severity: Severity::Warning,
             means: "The runs of the point disagree, or the samples of a run do; a small difference can't be seen in them",
-            when: "Three or more run headlines with a CoV above 10 %; of llama.cpp, whose runs have no rounds, also three or more samples of a \
+            when: "Three or more run headlines with a CoV above 10 %, or two above 20 %; of llama.cpp, whose runs have no rounds, also three or more samples of a \
                    run, where requests don't compete",
             headline: Headline::Flagged,
             hint: "look at `context.during` of its records for what else ran; quieten the machine or raise `repetitions`",

@@ -292,11 +292,15 @@ fn number(summary: &Summary, degraded: u32) -> Number {
 /// CoV of three or more values beyond which they don't agree, %.
 const HIGH_SPREAD_PCT: f64 = 10.0;
 
-/// More than 10 % among three or more run headlines.
+/// Of two values, whose CoV is as uncertain as can be: where that of many is 10 %, it is above this in one of twenty pairs.
+const HIGH_SPREAD_OF_TWO_PCT: f64 = 20.0;
+
+/// More than 10 % among three or more run headlines, more than 20 % among two.
 ///
-/// Where a backend has no rounds there is no other judgement on its steadiness; with two runs the figure itself is too uncertain.
+/// Where a backend has no rounds there is no other judgement on its steadiness.
 fn spread_is_high(number: &Number) -> bool {
-    number.runs >= 3 && number.cov_pct.is_some_and(|cov| cov > HIGH_SPREAD_PCT)
+    let limit = if number.runs > 2 { HIGH_SPREAD_PCT } else { HIGH_SPREAD_OF_TWO_PCT };
+    number.cov_pct.is_some_and(|cov| cov > limit)
 }
 
 /// More than 10 % among three or more samples of a run of llama.cpp, which has no rounds to be judged by. Requests that compete with each
@@ -424,7 +428,7 @@ mod tests {
         let number = number(&model, 0, 0);
         assert_eq!((number.value, number.runs, number.estimator), (6.0, 2, Estimator::GeometricMean));
         assert_eq!(number.range, Bounds { low: 4.0, high: 9.0 });
-        assert_eq!(codes(&model.tables[0].rows[0]), [Code::Failed, Code::Invalid, Code::DegradedLeftOut]);
+        assert_eq!(codes(&model.tables[0].rows[0]), [Code::Failed, Code::Invalid, Code::DegradedLeftOut, Code::SpreadHigh]);
     }
 
     #[test]
@@ -439,7 +443,7 @@ mod tests {
         let all = Model::of(&input, ReportOptions { include_degraded: true });
         let number = number(&all, 0, 0);
         assert_eq!((number.value, number.runs, number.degraded), (6.0, 2, 1));
-        assert_eq!(codes(&all.tables[0].rows[0]), [Code::DegradedUsed]);
+        assert_eq!(codes(&all.tables[0].rows[0]), [Code::DegradedUsed, Code::SpreadHigh]);
     }
 
     #[test]
@@ -454,7 +458,7 @@ mod tests {
         let point = threads(1);
         let model = model(vec![run(&point, 0).latency(0.0).stored(), run(&point, 1).latency(5.0).stored()]);
         assert_eq!((number(&model, 0, 0).value, number(&model, 0, 0).estimator), (2.5, Estimator::ArithmeticMean));
-        assert_eq!(codes(&model.tables[0].rows[0]), [Code::ArithmeticMean]);
+        assert_eq!(codes(&model.tables[0].rows[0]), [Code::SpreadHigh, Code::ArithmeticMean]);
     }
 
     #[test]
@@ -525,15 +529,16 @@ mod tests {
     }
 
     #[test]
-    fn three_headlines_that_vary_by_more_than_ten_percent_are_flagged() {
+    fn headlines_that_vary_too_much_are_flagged() {
         let point = threads(1);
         let values = |values: &[f64]| {
             let records = values.iter().zip(0..).map(|(value, repetition)| run(&point, repetition).latency(*value).stored());
             codes(&model(records.collect()).tables[0].rows[0])
         };
         assert_eq!(values(&[4.0, 5.0, 6.0]), [Code::SpreadHigh]);
-        assert_eq!(values(&[4.0, 6.0]), []);
         assert_eq!(values(&[4.0, 4.1, 4.2]), []);
+        assert_eq!(values(&[4.0, 6.0]), [Code::SpreadHigh]);
+        assert_eq!(values(&[4.0, 5.0]), []);
     }
 
     #[test]

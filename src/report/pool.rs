@@ -158,7 +158,7 @@ mod tests {
         let said = "it doesn't depend on n_gen (16, 32): runs that differ in nothing else are in one row";
         assert!(terminal(&model, None, false).contains(said) && markdown(&model).contains(said), "{}", terminal(&model, None, false));
         let lines: Vec<String> = terminal(&model, None, false).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        assert!(lines.iter().any(|line| line.starts_with("✓ 64 200") && line.ends_with("2 of 2 ok")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.starts_with("! 64 200") && line.ends_with("2 of 2 spread_high")), "{lines:#?}");
         let sheet = csv(&model);
         let (header, line) = (sheet.lines().next().unwrap(), sheet.lines().nth(1).unwrap());
         let field = |name: &str| line.split(',').nth(header.split(',').position(|field| field == name).unwrap()).unwrap();

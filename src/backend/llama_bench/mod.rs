@@ -168,13 +168,12 @@ fn metrics(test: &Test) -> Vec<(String, Metric)> {
     let rates: Vec<f64> = test.samples_ns.iter().map(|&ns| 1e9 * tokens / ns as f64).collect();
     let label = Some(test.name());
     let (name, metric) = measured(rate, &rates);
-    let ours = Metric { samples: rates, label: label.clone(), ..metric };
-    let (name_by_tool, metric) = measured(by_tool, &[test.avg_ts]);
-    let theirs = Metric { n: ours.n, spread: None, label, ..metric };
-    let mut metrics = vec![(name, ours), (name_by_tool, theirs)];
-    if let (MetricId::DecodeTps, Some(bytes), Some(tps)) = (rate, test.model_size.filter(|bytes| *bytes > 0), metrics[0].1.value) {
-        let (name, metric) = measured(MetricId::DecodeBandwidth, &[tps * bytes as f64 / 1e9]);
-        metrics.push((name, Metric { spread: None, label: Some(test.name()), ..metric }));
+    let mut metrics = vec![(name, Metric { samples: rates.clone(), label: label.clone(), ..metric })];
+    let (name, metric) = measured(by_tool, &rates);
+    metrics.push((name, Metric { value: Some(test.avg_ts), label: label.clone(), ..metric }));
+    if let (MetricId::DecodeTps, Some(bytes)) = (rate, test.model_size.filter(|bytes| *bytes > 0)) {
+        let (name, metric) = measured(MetricId::DecodeBandwidth, &rates.iter().map(|tps| tps * bytes as f64 / 1e9).collect::<Vec<_>>());
+        metrics.push((name, Metric { label, ..metric }));
     }
     metrics
 }
