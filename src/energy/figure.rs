@@ -53,6 +53,10 @@ impl<'a> Window<'a> {
         };
         match timed {
             None => whole(length(&[invocation]), "the invocation"),
+            Some(Timed { spans_ns: [], .. }) => {
+                let unknown = "when in it the timed inferences ran is not known".to_owned();
+                Window { parts: vec![invocation], ran: Ran::Invocation, too_short: Some(unknown), timed, invocation }
+            }
             Some(Timed { spans_ns, .. }) if length(spans_ns) >= LEAST_GATE_NS => {
                 Window { parts: spans_ns.to_vec(), ran: Ran::TimedInferences, too_short: None, timed, invocation }
             }
@@ -188,7 +192,8 @@ fn frozen(window: &Window<'_>) -> EnergyCheck {
     let (ns, inferences) = (window.integrated_ns(), window.timed.map_or(0, |timed| timed.inferences));
     // Too short is another matter than none at all.
     let timed_ns = window.timed.map_or(ns, |timed| timed.spans_ns.iter().map(|(start, end)| end.saturating_sub(*start)).sum());
-    let stands = timed_ns == 0 && (inferences > 0 || window.timed.is_none());
+    let is_known = window.timed.is_none_or(|timed| !timed.spans_ns.is_empty());
+    let stands = timed_ns == 0 && is_known && (inferences > 0 || window.timed.is_none());
     check(CheckName::Frozen, passed(!stands), format!("{:.3} s passed over {inferences} inferences", seconds(timed_ns)))
 }
 

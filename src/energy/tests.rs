@@ -146,6 +146,8 @@ fn what_is_wrong_with_a_window_that_is_too_short_is_a_note_unless_it_is_its_cloc
     assert_eq!(value(&metrics(&figures, "command", "none"), "power_w").unwrap_err(), "no window of 1 s and more");
     let long = [(2 * SECOND, 4 * SECOND)];
     assert!(codes(&unseen.figures(Some(rounds(&long)))).contains(&("window_observer_mismatch".into(), Severity::Error)));
+    let unplaced = unseen.figures(Some(Timed { inferences: 5, ..rounds(&[]) }));
+    assert!(codes(&unplaced).iter().all(|(_, severity)| *severity == Severity::Note), "{:?}", codes(&unplaced));
     let frozen = Timed { inferences: 5, ..rounds(&[(2 * SECOND, 2 * SECOND)]) };
     assert!(codes(&unseen.figures(Some(frozen))).contains(&("window_clock_frozen".into(), Severity::Error)));
 }
