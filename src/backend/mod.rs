@@ -88,7 +88,7 @@ pub fn task(point: &Point, kind: Kind, model_path: Option<&str>, period: Duratio
         Work::Command(work) => command::task(work, point.texts(model_path).argv, &point.settings),
         Work::LlamaBench(work) => llama_bench::task(work, &point.settings, model_path.unwrap_or_default()),
         Work::LlamaServer(work) => llama_server::task(work, &point.settings, model_path.unwrap_or_default()),
-        Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
+        Work::Later => unreachable!("a point of a later build is never run"),
     }
 }
 
@@ -100,7 +100,7 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
         Work::Command(work) => ParseSpec::Command { metrics: work.metrics.as_ref().clone(), success: work.success.as_ref().clone() },
         Work::LlamaBench(work) => ParseSpec::LlamaBench(llama_bench::asked(work, &point.settings)),
         Work::LlamaServer(work) => ParseSpec::LlamaServer(llama_server::asked(work, &point.settings)),
-        Work::Later => unreachable!("a campaign with a backend of a later build is refused before it runs"),
+        Work::Later => unreachable!("a point of a later build is never run"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `isotherm collect`, `isotherm cancel` and `isotherm restore`.
 
 use super::words::{count, plain, program, shell_word};
-use super::{CancelArgs, CollectArgs, RestoreArgs, campaign, complain, draft, exit, print, probe};
+use super::{CancelArgs, CollectArgs, Draft, RestoreArgs, complain, draft, exit, print, probe};
 use crate::config::model::Device;
 use crate::device::DeviceError;
 use crate::report;
@@ -54,8 +54,8 @@ pub fn collect(args: &CollectArgs) -> u8 {
 }
 
 pub fn cancel(args: &CancelArgs) -> u8 {
-    let (device, dir) = match campaign(&args.file, &[]) {
-        Ok(campaign) => {
+    let (device, dir) = match draft(&args.file, &[]) {
+        Ok(Draft { campaign, .. }) => {
             let dir = args.place.results.join(&campaign.name);
             match one_device(campaign.devices.into_values().collect(), args.device.as_deref()) {
                 Ok(device) => (device, dir),

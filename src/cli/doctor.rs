@@ -2,8 +2,8 @@
 
 use super::words::{count, duration, plain};
 use super::{DoctorArgs, complain, draft, exit, print, probe, run};
-use crate::config::Draft;
 use crate::config::model::{Campaign, Device, Transport};
+use crate::config::{Block, Draft};
 use crate::device::{self, Answer, agents};
 use crate::doctor::{self, Check, Finding, Horizon, Outcome};
 use crate::plan::identity::{self, DeviceReport, REPORT_VERSION};
@@ -26,13 +26,18 @@ struct Section {
 }
 
 pub fn doctor(args: &DoctorArgs) -> u8 {
-    let Draft { campaign, later } = match draft(&args.file, &args.set.set) {
+    let draft = match draft(&args.file, &args.set.set) {
         Ok(draft) => draft,
         Err(code) => return code,
     };
+    let runs_in_part = draft.runs_in_part();
+    let Draft { mut campaign, later } = draft;
     if let Some(errors) = &later {
         errors.later_list().lines().for_each(|line| say!("{}", plain(line)));
-        say!("Its devices can be looked at all the same.\n");
+        say!("{}\n", if runs_in_part { "The rest is looked at." } else { "Its devices can be looked at all the same." });
+    }
+    if runs_in_part {
+        campaign.blocks.retain(Block::is_built);
     }
     let stored = runs::stored_reports(&args.place.results.join(&campaign.name), &campaign);
     // What a device says now decides its conditions; until then all that it could be asked for counts.
@@ -59,7 +64,7 @@ pub fn doctor(args: &DoctorArgs) -> u8 {
     sections.push(of_controller(&args.place.results));
     let findings = || sections.iter().flat_map(|section| &section.findings);
     let code = match () {
-        () if later.is_some() => exit::USAGE,
+        () if !runs_in_part => exit::USAGE,
         () if reached == 0 => exit::NO_DEVICE,
         () if findings().any(|finding| finding.outcome == Outcome::Problem) => exit::NOT_ALL,
         () => exit::OK,

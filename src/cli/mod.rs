@@ -24,7 +24,7 @@ mod run;
 mod watch;
 mod words;
 
-use crate::config::Draft;
+use crate::config::{ConfigErrors, Draft};
 use crate::reference::Page;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::IsTerminal;
@@ -192,7 +192,7 @@ Examples:
   isotherm doctor configs/pi-overnight.yaml --device pi5
   isotherm doctor configs/smoke.yaml --json | jq '.findings[] | select(.outcome == \"problem\")'
 
-Exit codes: 0 no problem, warnings at most · 1 a problem · 2 usage or config error, also a campaign that this build can only plan \
+Exit codes: 0 no problem, warnings at most · 1 a problem · 2 usage or config error, also a campaign of which this build can run nothing \
 · 4 no device could be asked, or each is held by a campaign.")]
     Doctor(DoctorArgs),
     /// Write a first campaign that runs, from the models and tools found here, or on a machine that ssh reaches
@@ -541,23 +541,24 @@ fn complain(message: &str, hint: Option<&str>) {
     }
 }
 
-/// Read a campaign that is to run; its errors and warnings are printed.
-fn campaign(file: &Path, set: &[String]) -> Result<crate::config::model::Campaign, u8> {
-    match draft(file, set)? {
-        Draft { campaign, later: None } => Ok(campaign),
-        Draft { later: Some(errors), .. } => {
-            say!("{}", errors.render(color(&std::io::stderr())).trim_end());
-            Err(exit::USAGE)
-        }
+/// Read a campaign of which at least some blocks can run; its errors and warnings are printed, but not that there are others.
+fn runnable(file: &Path, set: &[String]) -> Result<Draft, u8> {
+    let draft = draft(file, set)?;
+    match &draft.later {
+        Some(errors) if !draft.runs_in_part() => Err(refused(errors)),
+        _ => Ok(draft),
     }
+}
+
+/// Print what is wrong with a campaign.
+fn refused(errors: &ConfigErrors) -> u8 {
+    say!("{}", errors.render(color(&std::io::stderr())).trim_end());
+    exit::USAGE
 }
 
 /// Read a campaign that is to be planned; its errors and warnings are printed, but not what this build cannot do.
 fn draft(file: &Path, set: &[String]) -> Result<Draft, u8> {
-    let draft = crate::config::draft(file, set).map_err(|errors| {
-        say!("{}", errors.render(color(&std::io::stderr())).trim_end());
-        exit::USAGE
-    })?;
+    let draft = crate::config::draft(file, set).map_err(|errors| refused(&errors))?;
     for warning in &draft.campaign.warnings {
         say!("{}", warning.trim_end());
     }

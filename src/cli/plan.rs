@@ -7,7 +7,7 @@ use crate::plan::identity::DeviceReport;
 use crate::plan::outlook::{self, Limit, PastRuns, Resolution, Times};
 use crate::plan::{JobState, Plan, PlannedJob, Point, diff, expand, identity, power};
 use crate::report;
-use crate::run::{Filter, Options};
+use crate::run::{Filter, Options, RunError};
 use crate::store::index::{self, Scan};
 use crate::store::record::Kind;
 use crate::store::{StoreError, formats};
@@ -22,17 +22,36 @@ const MOST_LINES: usize = 60;
 const MOST_LETTERS: usize = 200;
 
 pub fn plan(args: &PlanArgs) -> u8 {
-    let Draft { campaign, later } = match draft(&args.file, &args.set.set) {
+    let draft = match draft(&args.file, &args.set.set) {
         Ok(draft) => draft,
         Err(code) => return code,
     };
-    if let Some(errors) = &later {
+    let runs_in_part = draft.runs_in_part();
+    let Draft { campaign, later } = draft;
+    let filter = match Filter::parse(&args.filters) {
+        Ok(filter) => filter,
+        Err(e) => {
+            complain(&e.to_string(), None);
+            return exit::USAGE;
+        }
+    };
+    let options = Options { filter, dry_run: true, ..Options::default() };
+    // All that a device could be asked for; what is wrong with that is said below.
+    let possible = later.as_ref().filter(|_| runs_in_part).and_then(|_| expand::expand(&campaign, &BTreeMap::new()).ok());
+    let left_out = possible.map(|plan| options.left_out(&plan));
+    let can_run = later.is_none() || matches!(left_out, Some(Ok(_)));
+    if let Some(Ok(Some(left_out))) = &left_out {
+        say!("{left_out}\n");
+    } else if let Some(errors) = &later {
         errors.later_list().lines().for_each(|line| say!("{}", plain(line)));
         let asked = if args.refresh { " `--refresh` asks no device for it." } else { "" };
-        say!("It can be planned all the same.{asked}\n");
+        let rest = match &left_out {
+            Some(Err(RunError::Later { rest: Some(rest), .. })) => format!(" With `--filter {rest}` it can run."),
+            _ => String::new(),
+        };
+        say!("It can be planned all the same.{rest}{asked}\n");
     }
-    if args.refresh && later.is_none() {
-        let options = Options { dry_run: true, ..Options::default() };
+    if args.refresh && can_run {
         let mut failed = None;
         let mut observer = |event: &crate::run::Event| {
             if let crate::run::Event::DeviceFailed { message, hint, .. } = event {
@@ -47,21 +66,21 @@ pub fn plan(args: &PlanArgs) -> u8 {
             return code;
         }
     }
-    match offline(args, &campaign, later.is_none()) {
-        Ok(text) if later.is_some() => print(&text).max(exit::USAGE),
+    match offline(args, &campaign, &options.filter, can_run) {
+        Ok(text) if !can_run => print(&text).max(exit::USAGE),
         Ok(text) => print(&text),
         Err(code) => code,
     }
 }
 
-fn offline(args: &PlanArgs, campaign: &Campaign, can_ask: bool) -> Result<String, u8> {
+fn offline(args: &PlanArgs, campaign: &Campaign, filter: &Filter, can_ask: bool) -> Result<String, u8> {
     let dir = args.place.results.join(&campaign.name);
     let reports = crate::run::stored_reports(&dir, campaign);
     let plan = expand::expand(campaign, &reports).map_err(|e| {
         complain(&e.to_string(), Some(&e.hint()));
         exit::USAGE
     })?;
-    let filter = Filter::parse(&args.filters).and_then(|f| f.check(&plan).map(|()| f)).map_err(|e| {
+    filter.check(&plan).map_err(|e| {
         complain(&e.to_string(), None);
         exit::USAGE
     })?;
@@ -76,7 +95,7 @@ fn offline(args: &PlanArgs, campaign: &Campaign, can_ask: bool) -> Result<String
     let identities = identity::of_points(&plan.points, &reports);
     let known = diff::Known { plan: &plan, identities: &identities, reports: &reports, scan: &scan, results: &dir, device: None };
     let mut jobs = diff::diff(known);
-    jobs.retain(|job| filter.takes(&plan, job));
+    jobs.retain(|job| filter.takes(&plan, &job.slot));
     let view = View { campaign, can_ask, plan: &plan, jobs: &jobs, past: outlook::past(&plan, &scan), reports: &reports };
     Ok(if args.json { view.json() } else { view.text() })
 }

@@ -1,7 +1,7 @@
 //! `isotherm reparse`.
 
 use super::words::{count, metric, plain};
-use super::{ReparseArgs, campaign, complain, exit, print};
+use super::{ReparseArgs, complain, exit, print, runnable};
 use crate::report;
 use crate::run::{self, Change, ReadAnew, ReparseError, Reparsed};
 use crate::store::StoreError;
@@ -15,8 +15,8 @@ pub fn reparse(args: &ReparseArgs) -> u8 {
         complain("`--set` changes a campaign, and there is none", Some("add `--campaign FILE`"));
         return exit::USAGE;
     }
-    let campaign = match args.campaign.as_deref().map(|file| campaign(file, &args.set.set)).transpose() {
-        Ok(campaign) => campaign,
+    let campaign = match args.campaign.as_deref().map(|file| runnable(file, &args.set.set)).transpose() {
+        Ok(draft) => draft.map(|draft| draft.campaign),
         Err(code) => return code,
     };
     let done = match run::reparse(&args.dir, campaign.as_ref(), &run::controller(), args.dry_run) {

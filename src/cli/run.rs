@@ -2,15 +2,16 @@
 
 use super::progress::Progress;
 use super::words::{program, shell_word};
-use super::{DEFAULT_RESULTS, RunArgs, campaign, complain, exit};
+use super::{DEFAULT_RESULTS, RunArgs, complain, exit, runnable};
+use crate::config::Draft;
 use crate::run::{self, Filter, Options, RunError, Summary};
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 pub fn run(args: &RunArgs) -> u8 {
-    let campaign = match campaign(&args.file, &args.set.set) {
-        Ok(campaign) => campaign,
+    let Draft { campaign, later } = match runnable(&args.file, &args.set.set) {
+        Ok(draft) => draft,
         Err(code) => return code,
     };
     let options = match options(args, &campaign) {
@@ -25,6 +26,12 @@ pub fn run(args: &RunArgs) -> u8 {
     progress.end();
     match result {
         Ok(summary) => code(&summary, args.dry_run),
+        Err(RunError::Later { rest: Some(rest), .. }) if let Some(errors) = later => {
+            let hint = format!("`--filter {rest}` runs what is built; `isotherm plan` shows what all of it expands to");
+            let code = super::refused(&errors.hinting(&hint));
+            say!("next: {} --filter {rest}", again(args));
+            code
+        }
         Err(error) => refused(&error),
     }
 }

@@ -79,6 +79,7 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
         error.label(format!("this is {}", node.describe())).hint("write it like `- { devices: [here], backend: builtin, model: digits }`");
         return None;
     };
+    let first_remark = out.len();
     let backend = backend(entries, around, out);
     let window = own_window(entries);
     if let Some(window) = window.filter(|_| backend.is_some_and(|backend| !OF_WINDOWS.contains(&backend))) {
@@ -141,6 +142,9 @@ pub fn block(node: &Node, around: &Surroundings<'_>, out: &mut Diagnostics) -> O
     let sweep = swept.groups.into_iter().map(|group| Linked { axes: group.into_iter().map(|found| found.axis).collect() }).collect();
     let block = backend.map(|backend| Block { line, devices, backend, sweep, when, exclude, include, settings: block_settings });
     let block = block.filter(|_| out.count() == faults_before);
+    if block.as_ref().is_some_and(|block| !block.is_built()) {
+        out.of_later_block(node.span, first_remark);
+    }
     Some(FoundBlock { place: node.span, block, backend: backend_name, n_points, n_looks })
 }
 

@@ -347,12 +347,16 @@ fn check_size(found: &[FoundBlock], out: &mut Diagnostics) {
         .hint("sweep fewer axes at once, or shorten their lists; `exclude` comes after this count");
 }
 
-/// What this build cannot do of a device or model stops only campaigns that use it: a shared file has more than one of them needs.
+/// What this build cannot do of a device or model stops only campaigns that use it: a shared file has more than one of them needs. Likewise
+/// only the blocks that use it.
 fn forget_unused(devices: &[&Entry], models: &[&Entry], found: &[FoundBlock], out: &mut Diagnostics) {
     let Some(blocks) = found.iter().map(|found| found.block.as_ref()).collect::<Option<Vec<_>>>() else { return };
     for entry in devices {
-        if !blocks.iter().any(|block| block.devices.contains(&entry.key.text)) {
+        let mut using = blocks.iter().filter(|block| block.devices.contains(&entry.key.text)).peekable();
+        if using.peek().is_none() {
             out.forget_unused(entry.value.span);
+        } else if !using.any(|block| block.is_built()) {
+            out.of_later_block(entry.value.span, 0);
         }
     }
     let models_of =

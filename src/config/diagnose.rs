@@ -59,13 +59,15 @@ pub struct Diagnostic {
     conclusive: bool,
     /// About something that this build only knows by name: it stops a run, and not the plan.
     pub later: bool,
+    /// Likewise, and only of blocks whose backend it lacks: the other blocks can run.
+    pub of_later_block: bool,
     /// About what a device or model that no block names may lack.
     only_if_used: bool,
 }
 
 impl Diagnostic {
     fn new(severity: Severity, message: String) -> Diagnostic {
-        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false, later: false, only_if_used: false }
+        Diagnostic { severity, message, labels: Vec::new(), hint: None, conclusive: false, later: false, of_later_block: false, only_if_used: false }
     }
 
     /// Says something at the place itself.
@@ -104,6 +106,10 @@ impl Diagnostic {
 
     fn place(&self) -> Option<Span> {
         self.labels.first().map(|label| label.0)
+    }
+
+    fn is_inside(&self, place: Span) -> bool {
+        self.place().is_some_and(|own| own.start >= place.start && own.end <= place.end)
     }
 }
 
@@ -148,10 +154,21 @@ impl Diagnostics {
 
     /// Drops what was said about later builds, and about variables that aren't set, inside of a place.
     pub fn forget_unused(&mut self, inside: Span) {
-        let is_inside = |d: &Diagnostic| d.place().is_some_and(|place| place.start >= inside.start && place.end <= inside.end);
-        let without_value: HashSet<Span> = self.found.iter().filter(|d| d.only_if_used && is_inside(d)).filter_map(Diagnostic::place).collect();
+        let unset = self.found.iter().filter(|d| d.only_if_used && d.is_inside(inside));
+        let without_value: HashSet<Span> = unset.filter_map(Diagnostic::place).collect();
         self.counted.set((0, 0));
-        self.found.retain(|d| !(is_inside(d) && (d.later || d.place().is_some_and(|place| without_value.contains(&place)))));
+        self.found.retain(|d| !(d.is_inside(inside) && (d.later || d.place().is_some_and(|place| without_value.contains(&place)))));
+    }
+
+    /// How many remarks there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// What was said about later builds inside of a place, from the `first` remark on, is of blocks whose backend this build lacks.
+    pub fn of_later_block(&mut self, inside: Span, first: usize) {
+        self.found[first..].iter_mut().filter(|d| d.later && d.is_inside(inside)).for_each(|d| d.of_later_block = true);
     }
 
     /// Errors so far, without those about later builds.
@@ -174,7 +191,9 @@ impl Diagnostics {
 
     /// In file order; what was found twice (through an alias, or for every block that a default reaches) once.
     #[must_use]
-    pub fn finish(self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+    pub fn finish(mut self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+        // Of the same remark, the one that is about more than some blocks.
+        self.found.sort_by_key(|d| d.of_later_block);
         let concluded: HashSet<Span> = self.found.iter().filter(|d| d.conclusive).filter_map(Diagnostic::place).collect();
         let mut seen = HashSet::new();
         let mut kept: Vec<Diagnostic> = self
@@ -221,6 +240,13 @@ impl ConfigErrors {
 }
 
 impl ConfigErrors {
+    /// The same with another hint each.
+    #[must_use]
+    pub fn hinting(mut self, hint: &str) -> ConfigErrors {
+        self.diagnostics.iter_mut().for_each(|diagnostic| diagnostic.hint = Some(hint.to_owned()));
+        self
+    }
+
     /// Each thing once, with the lines that ask for it: for a campaign whose only faults are that this build can't do it yet.
     #[must_use]
     pub fn later_list(&self) -> String {

@@ -36,7 +36,7 @@ pub use declared::{Declared, reached_by, variables_of};
 pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use expression::Known;
-pub use model::Campaign;
+pub use model::{Block, Campaign};
 pub use reference::campaign_reference;
 pub use schema::campaign_schema;
 pub use sources::Sources;
@@ -75,7 +75,14 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The campaign, if this build can run it.
+    /// Can this build run at least some blocks, and does it lack nothing for them?
+    #[must_use]
+    pub fn runs_in_part(&self) -> bool {
+        let lacks_blocks_alone = self.later.as_ref().is_none_or(|errors| errors.diagnostics.iter().all(|error| error.of_later_block));
+        lacks_blocks_alone && self.campaign.blocks.iter().any(Block::is_built)
+    }
+
+    /// The campaign, if this build can run all of it.
     ///
     /// # Errors
     /// All that it cannot do.

@@ -143,6 +143,12 @@ impl Block {
     pub fn axes(&self) -> impl Iterator<Item = &Axis> {
         self.sweep.iter().flat_map(|linked| &linked.axes)
     }
+
+    /// Can this build run it?
+    #[must_use]
+    pub fn is_built(&self) -> bool {
+        !matches!(self.backend, Backend::Later(_))
+    }
 }
 
 /// Axes that turn together: one, or a group of `zip`. At least one, each with as many values as the others.
@@ -174,7 +180,7 @@ pub enum Backend {
     LlamaBench,
     /// llama.cpp's server.
     LlamaServer,
-    /// Known by name: a campaign with it can be planned, and is refused before it runs.
+    /// Known by name: it can be planned, and is never run.
     Later(&'static str),
 }
 

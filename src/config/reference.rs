@@ -14,7 +14,7 @@ pub fn campaign_reference() -> String {
         "# Keys of the campaign file\n\n\
          Every key, what may stand behind it, what holds without it. [campaign.md](campaign.md) tells how they work together.\n\n\
          *Axis* means: one value is a constant, a list is swept. *Later* means: known by name, checked, shown by `isotherm plan`, and \
-         refused by `isotherm run`. A key without a backend is for all of them. `null` goes back to the built-in value.\n\n\
+         refused by `isotherm run` ([more](campaign.md#later-builds)). A key without a backend is for all of them. `null` goes back to the built-in value.\n\n\
          ## Backends\n\n| backend | | |\n|---|---|---|\n",
     );
     for backend in &BACKENDS {

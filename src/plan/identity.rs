@@ -234,9 +234,12 @@ pub fn of_points(points: &[Point], reports: &BTreeMap<String, DeviceReport>) -> 
     points.iter().map(|point| of_point(point, reports)).collect()
 }
 
-/// The identity of one of them.
+/// The identity of one of them; what one of a backend of a later build is, that build knows.
 #[must_use]
 pub fn of_point(point: &Point, reports: &BTreeMap<String, DeviceReport>) -> Option<Arc<Identified>> {
+    if !point.is_built() {
+        return None;
+    }
     let facts = facts(point, reports.get(&point.ids.device)?)?;
     let identity = identity(spec(point), facts);
     let hash = point_identity(&identity);

@@ -55,7 +55,7 @@ pub enum Work {
     Command(Box<CommandWork>),
     LlamaBench(Box<LlamaBenchWork>),
     LlamaServer(Box<LlamaServerWork>),
-    /// Of a backend that this build knows by name: such a campaign is planned, and never run.
+    /// Of a backend that this build knows by name: it is planned, and never run.
     Later,
 }
 
@@ -155,6 +155,12 @@ impl Point {
     pub fn group(&self) -> ArmGroup<'_> {
         let model = self.model.as_ref().map(|model| model.declared.id.as_str());
         (self.block, &self.ids.device, model.filter(|_| !self.settings.interleave.iter().any(|axis| axis == "model")))
+    }
+
+    /// Can this build run it?
+    #[must_use]
+    pub fn is_built(&self) -> bool {
+        !matches!(self.work, Work::Later)
     }
 
     #[must_use]

@@ -87,7 +87,7 @@ impl DeviceNight<'_, '_> {
     /// What it can't do of the energy that the campaign asks for.
     fn shortfalls(&self) -> Vec<String> {
         let (plan, report) = (&self.plan, self.line.night.report(&self.line.device.id));
-        let points = plan.points.iter().filter(|point| point.ids.device == self.line.device.id);
+        let points = plan.points.iter().filter(|point| point.ids.device == self.line.device.id && point.is_built());
         let told: BTreeSet<String> = points.filter_map(|point| power::shortfall(point.settings.power, report.as_ref())).collect();
         told.into_iter().map(|what| format!("device `{}` has {what}; `isotherm probe` says what would mend it", self.line.device.id)).collect()
     }

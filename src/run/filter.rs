@@ -1,6 +1,7 @@
 //! `--filter` and `--rerun`: which jobs are meant, as `axis=value` pairs.
 
-use crate::plan::{Plan, PlannedJob, power};
+use crate::plan::{Plan, power};
+use crate::schedule::Slot;
 use std::collections::BTreeSet;
 use thiserror::Error;
 
@@ -53,6 +54,12 @@ impl Filter {
         self.pairs.is_empty()
     }
 
+    /// Does it say something of this axis?
+    #[must_use]
+    pub fn names(&self, axis: &str) -> bool {
+        self.pairs.iter().any(|(name, _)| name == axis)
+    }
+
     /// Check that every pair can take something of this plan.
     ///
     /// # Errors
@@ -92,13 +99,13 @@ impl Filter {
 
     /// Does it take this job?
     #[must_use]
-    pub fn takes(&self, plan: &Plan, job: &PlannedJob) -> bool {
-        let point = &plan.points[job.slot.point];
+    pub fn takes(&self, plan: &Plan, slot: &Slot) -> bool {
+        let point = &plan.points[slot.point];
         let actual = |name: &str| match name {
-            "kind" if !point.ids.axes.contains_key("kind") => Some(job.slot.kind.name().to_owned()),
+            "kind" if !point.ids.axes.contains_key("kind") => Some(slot.kind.name().to_owned()),
             "device" => Some(point.ids.device.clone()),
             "backend" => Some(point.ids.backend.clone()),
-            "repetition" => Some(job.slot.repetition.to_string()),
+            "repetition" => Some(slot.repetition.to_string()),
             axis => point.ids.axes.get(axis).map(ToString::to_string),
         };
         self.pairs.iter().all(|(name, _)| {

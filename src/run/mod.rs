@@ -69,6 +69,13 @@ pub enum RunError {
     Filter(#[from] FilterError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The campaign's file can be planned, and not all of it run.
+    #[error("backend {} is not in this build yet", backends.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and "))]
+    Later {
+        backends: Vec<String>,
+        /// The filter that takes what is asked for without it; `None` = nothing else is.
+        rest: Option<String>,
+    },
     #[error("model `{model}` on device `{device}` ({path}) has sha256 {found}, the campaign declares {declared}")]
     OtherModel { model: String, device: String, path: String, found: String, declared: String },
     #[error(transparent)]
@@ -90,6 +97,7 @@ impl RunError {
             RunError::Plan(_)
             | RunError::NoAgent(_)
             | RunError::Filter(_)
+            | RunError::Later { .. }
             | RunError::OtherModel { .. }
             | RunError::UnknownOption(_)
             | RunError::Unpushed { .. }
@@ -113,6 +121,10 @@ impl RunError {
             }
             RunError::Unpushed { .. } => Some("leave the file as it is while a campaign runs, and run again".into()),
             RunError::NoAgent(e) => e.hint(),
+            RunError::Later { rest, .. } => Some(rest.as_ref().map_or_else(
+                || "leave out what asks for it; `isotherm plan` shows what it expands to".into(),
+                |rest| format!("`--filter {rest}` runs what is built"),
+            )),
             RunError::Filter(_) | RunError::Io { .. } => None,
         }
     }

@@ -59,8 +59,9 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     if let Some(rerun) = &options.rerun {
         rerun.check(possible)?;
     }
+    let left_out = options.left_out(possible)?;
     // It runs where the controller does.
-    let local = plan.points.iter().find(|point| point.transport == "local");
+    let local = plan.points.iter().find(|point| point.transport == "local" && point.is_built());
     if let Some(point) = local.filter(|_| !has_local_agent()) {
         return Err(RunError::NoAgent(DeviceError::NoAgent { device: point.ids.device.clone() }));
     }
@@ -109,6 +110,7 @@ pub fn run(campaign: &Campaign, parent: &Path, options: &Options, observer: &mut
     let contents = Contents::default();
     let night = Night { campaign, results, options, constants, holder, crew, contents, state: Mutex::new(state) };
     night.begin()?;
+    left_out.into_iter().for_each(|message| night.emit(Event::Warning { message }));
     let worked = night.all_devices(&tell, &told, &attentive);
     let finished = night.finish();
     // The first thing that went wrong explains the rest.
@@ -348,7 +350,8 @@ impl<'a> Night<'a> {
         self.write_report(&self.state(), id)
     }
 
-    /// The points that a device may have, whatever it says of itself: those that an earlier answer has left out come back with another.
+    /// The points that a device may have of this build, whatever it says of itself: those that an earlier answer has left out come back with
+    /// another.
     pub(super) fn possible_points(&self, id: &str) -> Vec<Point> {
         let state = self.state();
         let fresh = (self.has_conditions() && state.reports.contains_key(id)).then(|| {
@@ -356,7 +359,7 @@ impl<'a> Night<'a> {
             expand::expand(self.campaign, &others).ok()
         });
         let points = fresh.flatten().map_or_else(|| Arc::clone(&state.plan), Arc::new);
-        points.points.iter().filter(|point| point.ids.device == id).cloned().collect()
+        points.points.iter().filter(|point| point.ids.device == id && point.is_built()).cloned().collect()
     }
 
     fn has_conditions(&self) -> bool {

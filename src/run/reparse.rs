@@ -123,7 +123,8 @@ fn key(identity: &Identity) -> String {
 fn rules_of(campaign: &Campaign) -> Result<HashMap<String, ParseSpec>, PlanError> {
     // A condition that only a device could answer leaves its points in: their records are what there is.
     let plan = expand::expand(campaign, &BTreeMap::new())?;
-    Ok(plan.points.iter().map(|point| (identity::canonical(&identity::spec(point)), backend::parse_spec(point))).collect())
+    let built = plan.points.iter().filter(|point| point.is_built());
+    Ok(built.map(|point| (identity::canonical(&identity::spec(point)), backend::parse_spec(point))).collect())
 }
 
 /// Read these records again and, unless it is a dry run, write those that change. `entries` are all of the directory; they are kept up

@@ -25,7 +25,8 @@ impl<'a> Night<'a> {
     /// What ends the whole night; a device that fails is in the summary.
     pub(super) fn all_devices(&self, tell: &Sender<Told>, told: &Receiver<Told>, attentive: &AtomicBool) -> Result<(), RunError> {
         // Not the devices of the plan's points: what a device says now may bring in points that its last report has left out.
-        let used: BTreeSet<&str> = self.campaign.blocks.iter().flat_map(|block| &block.devices).map(String::as_str).collect();
+        let built = self.campaign.blocks.iter().filter(|block| block.is_built());
+        let used: BTreeSet<&str> = built.flat_map(|block| &block.devices).map(String::as_str).collect();
         let chosen = |id: &&String| used.contains(id.as_str()) && self.options.device.as_ref().is_none_or(|d| d == *id);
         let devices: Vec<&String> = self.campaign.devices.keys().filter(chosen).collect();
         self.state().summary.devices = devices.len();

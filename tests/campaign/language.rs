@@ -201,3 +201,52 @@ fn a_condition_that_leaves_out_everything_says_so() {
     }
     assert!(bench.ran().is_empty());
 }
+
+/// A block that runs, and one of a backend of a later build, also on a device that such a build reaches.
+fn with_a_later_block() -> Bench {
+    let bench = Bench::new();
+    bench.edit("c.yaml", "here: { local: {} }", "here: { local: {} }, pod4: { pod: { image: bench } }");
+    let later = "  - { devices: [pod4, here], backend: onnx, model: m, policy: [{ id: cpu, provider: cpu }], control: { point: first } }";
+    bench.lab.write("c.yaml", format!("{}{later}\nmodels: {{ m: {{ path: m.onnx }} }}\n", bench.lab.read("c.yaml")));
+    bench
+}
+
+#[test]
+fn blocks_of_this_build_run_where_the_others_are_left_out_by_name() {
+    let bench = with_a_later_block();
+    let [refused, dry] = [bench.run(&[]), bench.run(&["--dry-run", "--filter", "repetition=0"])].map(|ran| ran.expect(2));
+    for what in ["`backend: onnx` is not in this build yet", "`pod`", "`control`", "hint: `--filter backend=command` runs what is built"] {
+        assert!(refused.stderr().contains(what), "{what}: {}", refused.stderr());
+    }
+    assert!(refused.stderr().ends_with("next: isotherm run c.yaml --filter backend=command\n"), "{}", refused.stderr());
+    assert!(dry.stderr().ends_with("next: isotherm run c.yaml --filter repetition=0 --filter backend=command\n"), "{}", dry.stderr());
+    for more in [["--filter", "backend=onnx"], ["--filter", "model=m"], ["--device", "pod4"]] {
+        let refused = bench.run(&more).expect(2);
+        assert!(refused.stderr().contains("backend `onnx` is not in this build yet"), "{more:?}: {}", refused.stderr());
+    }
+    assert!(bench.ran().is_empty() && !bench.lab.path("results").exists());
+
+    let ran = bench.run(&["--filter", "backend=command", "--limit", "1"]).expect(1);
+    assert_eq!(ran.stderr().matches("left out: 2 points of backend `onnx`, not in this build yet\n").count(), 1, "{}", ran.stderr());
+    assert!(ran.stderr().contains("4 jobs: 1 ok · 0 failed · 3 pending"), "{}", ran.stderr());
+    // A filter by what the others don't have will do, too.
+    bench.run(&["--filter", "size=1,2"]).expect(0);
+    assert_eq!(bench.ran(), ["1", "1", "2", "2"]);
+    assert!(bench.run(&["--filter", "backend=command"]).expect(0).stderr().contains("nothing to do: 4 jobs with a valid record"));
+    let plan = bench.lab.run(&["plan", "c.yaml", "--refresh", "--filter", "backend=command"]).expect(0);
+    assert!(plan.stdout().contains("2 points, 4 runs on 1 device\n  here   4 reused "), "{}", plan.stdout());
+    let status: serde_json::Value = serde_json::from_str(&bench.look(&["status", "--json"]).expect(1).stdout()).unwrap();
+    assert_eq!([&status["totals"]["runs"]["missing"], &status["totals"]["runs"]["failed"]], [4, 0], "{}", status["totals"]);
+    let doctor = bench.lab.run(&["doctor", "c.yaml"]);
+    assert!(doctor.stderr().contains("The rest is looked at.") && doctor.code() != Some(2), "{}", doctor.stderr());
+    assert!(!doctor.stdout().contains("m.onnx") && !doctor.stdout().contains("pod4"), "{}", doctor.stdout());
+}
+
+#[test]
+fn what_a_block_of_this_build_asks_of_a_later_one_is_refused_whatever_is_left_out() {
+    let bench = with_a_later_block();
+    bench.edit("c.yaml", "    env: { MODE: fast }\n", "    control: { point: first }\n");
+    let refused = bench.run(&["--filter", "backend=command"]).expect(2);
+    assert!(refused.stderr().contains("`control` is not in this build yet") && !refused.stderr().contains("next:"), "{}", refused.stderr());
+    bench.lab.run(&["plan", "c.yaml", "--filter", "backend=command"]).expect(2);
+}
