@@ -52,18 +52,15 @@ pub fn plan(args: &PlanArgs) -> u8 {
         say!("It can be planned all the same.{rest}{asked}\n");
     }
     if args.refresh && can_run {
-        let mut failed = None;
         let mut observer = |event: &crate::run::Event| {
             if let crate::run::Event::DeviceFailed { message, hint, .. } = event {
                 complain(message, hint.as_deref());
-                failed = Some(exit::NO_DEVICE);
             }
         };
-        if let Err(e) = crate::run::run(&campaign, &args.place.results, &options, &mut observer) {
-            return run::refused(&e);
-        }
-        if let Some(code) = failed {
-            return code;
+        match crate::run::run(&campaign, &args.place.results, &options, &mut observer) {
+            Ok(summary) if summary.devices_failed > 0 => return run::none(&summary),
+            Ok(_) => {}
+            Err(e) => return run::refused(&e),
         }
     }
     match offline(args, &campaign, &options.filter, can_run) {

@@ -244,6 +244,7 @@ impl Progress {
             ran,
             collected,
             failures,
+            devices_refused,
             interrupted_by,
             ..
         } = summary;
@@ -262,6 +263,9 @@ impl Progress {
         );
         for failure in failures {
             say!("  failed   {}", plain(failure));
+        }
+        for refused in devices_refused {
+            say!("  not run  {}", plain(refused));
         }
         let report = format!("{} report {}", program(), shell_word(&self.results));
         if interrupted_by.is_some() && *pending > 0 {

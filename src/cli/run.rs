@@ -88,11 +88,16 @@ fn code(summary: &Summary, dry_run: bool) -> u8 {
     let Summary { jobs, ok, ran, collected, failed_reruns, not_given_back, devices_failed, .. } = summary;
     match summary.interrupted_by {
         Some(signal) => u8::try_from(128 + signal).unwrap_or(exit::INTERNAL),
-        None if *devices_failed > 0 && summary.devices == *devices_failed && ran + collected == 0 => exit::NO_DEVICE,
+        None if *devices_failed > 0 && summary.devices == *devices_failed && ran + collected == 0 => none(summary),
         None if *devices_failed > 0 || *failed_reruns > 0 || !not_given_back.is_empty() => exit::NOT_ALL,
         None if dry_run || ok == jobs => exit::OK,
         None => exit::NOT_ALL,
     }
+}
+
+/// Why no device could be used.
+pub fn none(summary: &Summary) -> u8 {
+    if summary.devices_refused.is_empty() { exit::NO_DEVICE } else { exit::USAGE }
 }
 
 #[cfg(test)]

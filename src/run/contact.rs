@@ -243,13 +243,13 @@ impl DeviceNight<'_, '_> {
             };
             if let Some(unknown) = unknown.into_iter().next() {
                 let version = files::said(point, files::VERSION, &report).and_then(backend::llama_bench::help::version);
-                return Err(Stop::Fatal(RunError::UnknownOption(Box::new(UnknownOption {
+                return Err(Stop::Option(Box::new(UnknownOption {
                     option: unknown.option,
                     nearest: unknown.nearest,
                     program: program.clone(),
                     version: version.map(str::to_owned),
                     device: id.clone(),
-                }))));
+                })));
             }
         }
         Ok(())

@@ -251,6 +251,8 @@ pub struct Summary {
     /// Devices that were to be used, and those of them that could not be.
     pub devices: usize,
     pub devices_failed: usize,
+    /// Those on which nothing ran because the campaign asks their programs for what these can't do, and what that is.
+    pub devices_refused: Vec<String>,
     /// Signal that ended it early.
     pub interrupted_by: Option<i32>,
 }

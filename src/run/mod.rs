@@ -136,6 +136,8 @@ enum Stop {
     Device(DeviceError),
     /// What it says of itself leaves a condition without an answer; likewise.
     Condition(PlanError),
+    /// A program there lacks an option that it would be given; likewise, and nothing has run.
+    Option(Box<UnknownOption>),
     /// The controller ends, too.
     Fatal(RunError),
     /// The user asked for it.

@@ -105,6 +105,15 @@ impl<'a> Night<'a> {
             Err(Stop::Fatal(e)) => return Err(e),
             Err(Stop::Device(e)) => (e.to_string(), e.hint()),
             Err(Stop::Condition(e)) => (e.to_string(), Some(e.hint())),
+            Err(Stop::Option(unknown)) => {
+                let error = RunError::UnknownOption(unknown);
+                // Nobody else is there to go on.
+                if self.state().summary.devices == 1 {
+                    return Err(error);
+                }
+                self.state().summary.devices_refused.push(error.to_string());
+                (error.to_string(), error.hint())
+            }
         };
         self.state().summary.devices_failed += 1;
         self.emit(Event::DeviceFailed { device, message, hint });

@@ -154,6 +154,31 @@ fn decode_is_not_measured_without_a_real_prompt() {
 }
 
 #[test]
+fn an_option_that_the_build_of_one_device_has_not_leaves_the_others_at_work() {
+    let lab = lab("n_prompt: 32\nn_gen: 0\nflags: { --flash-attn: on }");
+    let text = lab.read("c.yaml");
+    let device = text.lines().find_map(|line| line.strip_prefix("devices: { here: ")?.strip_suffix(" }")).unwrap();
+    let older = device.replace("tools/llama-bench", "older/llama-bench");
+    lab.write("older/llama-bench", lab.read("tools/llama-bench").replace("--flash-attn", "--flash-atn"));
+    let both = text.replace(&format!("here: {device}"), &format!("here: {device}, old: {older}")).replace("devices: here", "devices: [old, here]");
+    lab.write("c.yaml", &both);
+    for jobs in ["1", "2"] {
+        let ran = lab.run(&["run", "c.yaml", "--fresh", "--jobs", jobs]).expect(1);
+        assert!(ran.stderr().contains("  old  ✗ `older/llama-bench` on device `old`"), "{}", ran.stderr());
+        assert!(ran.stderr().contains("  not run  `older/llama-bench` on device `old` (version 9.9"), "{}", ran.stderr());
+        let devices: Vec<Value> = lab.records("c").iter().map(|(_, record)| record["ids"]["point"]["device"].clone()).collect();
+        assert_eq!(devices, ["here"], "{}", ran.stderr());
+    }
+    lab.run(&["plan", "c.yaml", "--refresh"]).expect(2);
+    // Nobody is left.
+    for of in [&["--device", "old"][..], &["--results", "none"]] {
+        lab.write("tools/llama-bench", lab.read("older/llama-bench"));
+        let refused = lab.run(&[&["run", "c.yaml"], of].concat()).expect(2);
+        assert!(refused.stderr().contains("has no option `--flash-attn`"), "{}", refused.stderr());
+    }
+}
+
+#[test]
 fn an_option_that_the_build_has_not_stops_the_campaign_before_anything_runs() {
     let lab = lab("n_prompt: 32\nn_gen: 0\nflags: { --flash-atn: [\"on\", \"off\"] }");
     for command in [&["run", "c.yaml"][..], &["plan", "c.yaml", "--refresh"]] {
