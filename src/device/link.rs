@@ -4,29 +4,26 @@
 
 use super::agents::AgentError;
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::process::Child;
-use std::sync::Arc;
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An agent that has closed its streams or was killed is gone within this time; how long one that hangs in the kernel is waited for.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// What an agent said on stderr goes into an error up to here, bytes.
-const LONGEST_WORDS: u64 = 4096;
-/// And of a transport's own words, from their end, bytes.
-const LONGEST_LOG: usize = 1024;
+/// An agent that has closed its streams or was killed is gone, and heard out, within this time; how long one that hangs is waited for.
+pub const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// So much is kept of what it says on stderr, bytes.
+const LONGEST_WORDS: usize = 4096;
 
 /// Whoever waits for a device that has no run of ours yet is to give up as soon as this says so.
 pub type Leave<'a> = &'a dyn Fn() -> bool;
 /// So often it is asked.
-pub const LEAVE_AGAIN: Duration = Duration::from_millis(200);
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Why nothing came.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +41,7 @@ pub fn heard<T>(from: &Receiver<T>, limit: Duration, leave: Leave<'_>) -> Result
     let until = Instant::now() + limit;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match from.recv_timeout(left.min(LEAVE_AGAIN)) {
+        match from.recv_timeout(left.min(ASK_AGAIN)) {
             Ok(it) => return Ok(it),
             Err(RecvTimeoutError::Disconnected) => return Err(Unheard::Gone),
             Err(RecvTimeoutError::Timeout) if leave() => return Err(Unheard::Left),
@@ -63,84 +60,105 @@ pub enum Role {
     Probe,
 }
 
-/// The streams of an agent, and what holds them open. It has not answered yet.
+/// The streams of an agent, and the process that holds them open. It has not answered yet.
 pub struct Link {
     pub stdin: File,
     pub stdout: BufReader<File>,
-    pub stderr: File,
-    pub log: Log,
+    pub words: Words,
     /// Why the agent does without a companion that it needs and that is there.
     pub unfit: Option<Arc<AgentError>>,
-    pub end: Box<dyn End>,
-}
-
-/// What a transport writes of itself while it holds a link: a file, or nothing. It is gone with the link.
-#[derive(Debug, Clone, Default)]
-pub struct Log(pub Option<PathBuf>);
-
-impl Log {
-    /// Its last words.
-    pub fn words(&self) -> String {
-        let log = self.0.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
-        String::from_utf8_lossy(&log[log.len().saturating_sub(LONGEST_LOG)..]).trim().to_owned()
-    }
-}
-
-/// What holds a link open. Dropping it leaves the keeper, and a run, as they are.
-pub trait End: Send {
-    /// Wait until the agent has ended by itself, so long at the most: has it?
-    fn within(&mut self, limit: Duration) -> bool;
-
-    /// End it.
-    fn now(&mut self);
+    pub process: Process,
 }
 
 impl Link {
-    /// Of a process of this machine, started with pipes for all three.
+    /// Of a process of this machine, started with pipes for all three, and in a process group of its own.
     ///
     /// # Errors
-    /// One of its streams is no pipe.
-    pub fn of_child(mut child: Child) -> io::Result<Link> {
+    /// One of its streams is no pipe, or there is no thread to listen.
+    pub fn of_child(child: Child) -> io::Result<Link> {
         let gone = || io::Error::other("its streams are not there");
+        let mut process = Process(child);
+        let Process(child) = &mut process;
         let stdin = OwnedFd::from(child.stdin.take().ok_or_else(gone)?).into();
         let stdout = BufReader::new(OwnedFd::from(child.stdout.take().ok_or_else(gone)?).into());
-        let stderr = OwnedFd::from(child.stderr.take().ok_or_else(gone)?).into();
-        Ok(Link { stdin, stdout, stderr, log: Log::default(), unfit: None, end: Box::new(child) })
+        let words = Words::of(child.stderr.take().ok_or_else(gone)?)?;
+        Ok(Link { stdin, stdout, words, unfit: None, process })
     }
 }
 
-/// Told when a process has ended; it is still there to be reaped.
-pub fn end_of(child: &Child) -> io::Result<Receiver<()>> {
-    let id = WaitId::Pid(Pid::from_child(child));
-    let (sender, ended) = channel();
-    // A thread waits, which every system and kernel can. It ends with the process.
-    let wait = move || {
-        let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
-        let _ = sender.send(());
-    };
-    thread::Builder::new().name("ended".into()).spawn(wait)?;
-    Ok(ended)
-}
+/// What holds a link open: the agent, or who brings its streams here. Dropped, it is ended; the keeper, and a run, stay as they are.
+pub struct Process(Child);
 
-impl End for Child {
-    fn within(&mut self, limit: Duration) -> bool {
-        let _ = end_of(self).map(|ended| ended.recv_timeout(limit));
-        matches!(self.try_wait(), Ok(Some(_)))
-    }
-
-    fn now(&mut self) {
-        // By its handle; what it had started itself dies with it, or is a keeper.
-        let _ = self.kill().and_then(|()| self.wait());
+impl Process {
+    /// How it has ended by itself, which is waited for so long at the most.
+    pub fn ended(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let id = WaitId::Pid(Pid::from_child(&self.0));
+        let (sender, ended) = channel();
+        // A thread waits, which every system and kernel can. It ends with the process, which is still there to be reaped then.
+        let wait = move || {
+            let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+            let _ = sender.send(());
+        };
+        let _ = thread::Builder::new().name("ended".into()).spawn(wait).map(|_| ended.recv_timeout(limit));
+        self.0.try_wait().ok().flatten()
     }
 }
 
-/// What an agent that has ended said; nothing of one that lives on.
-pub fn last_words(stderr: File, log: &Log, end: &mut dyn End) -> String {
-    let mut text = Vec::new();
-    if end.within(END_TIMEOUT) {
-        let _ = stderr.take(LONGEST_WORDS).read_to_end(&mut text);
+impl Drop for Process {
+    fn drop(&mut self) {
+        // As long as it was not reaped, the group is its own: with what it has started itself, but for a keeper, which has left it.
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+            let _ = self.0.wait();
+        }
     }
-    joined([String::from_utf8_lossy(&text).trim(), &log.words()])
+}
+
+/// What is said on stderr, by an agent and whoever brings its streams here: the last of it.
+#[derive(Clone)]
+pub struct Words(Arc<(Mutex<Said>, Condvar)>);
+
+#[derive(Default)]
+struct Said {
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Words {
+    /// Listen from now on.
+    fn of(mut stderr: impl Read + Send + 'static) -> io::Result<Words> {
+        let words = Words(Arc::default());
+        let Words(heard) = words.clone();
+        let listen = move || {
+            let mut chunk = [0; 4096];
+            loop {
+                let n = stderr.read(&mut chunk).unwrap_or(0);
+                let mut said = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+                said.bytes.extend_from_slice(&chunk[..n]);
+                let excess = said.bytes.len().saturating_sub(LONGEST_WORDS);
+                said.bytes.drain(..excess);
+                said.is_over = n == 0;
+                if said.is_over {
+                    return heard.1.notify_all();
+                }
+            }
+        };
+        thread::Builder::new().name("agent-stderr".into()).spawn(listen)?;
+        Ok(words)
+    }
+
+    /// All that is kept. Whoever has just ended may not have been heard out yet.
+    pub fn last(&self) -> String {
+        let Words(heard) = self;
+        let said = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (said, _) = heard.1.wait_timeout_while(said, END_TIMEOUT, |said| !said.is_over).unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&said.bytes).trim().to_owned()
+    }
+
+    /// What was said so far is no reason for what may come.
+    pub fn forget(&self) {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).bytes.clear();
+    }
 }
 
 /// A reason, and what there is of words with it.
@@ -148,16 +166,13 @@ pub fn saying(reason: impl fmt::Display, words: &str) -> String {
     if words.is_empty() { reason.to_string() } else { format!("{reason}; it said: {words}") }
 }
 
-/// What there is of two texts.
-pub fn joined(texts: [&str; 2]) -> String {
-    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use std::process::Command;
+    use std::io::BufRead;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn who_is_to_leave_waits_for_nothing_any_more() {
@@ -171,12 +186,43 @@ mod tests {
         assert_eq!(heard(&receiver, long, &|| false), Err(Unheard::Gone));
     }
 
+    /// A process of this machine with its streams.
+    fn link(script: &str) -> Link {
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", script]).process_group(0);
+        Link::of_child(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()).unwrap()
+    }
+
     #[test]
     fn a_process_is_waited_for_until_it_has_ended_or_the_time_is_over() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        assert!(!child.within(Duration::from_millis(1)));
-        child.kill().unwrap();
-        assert!(child.within(Duration::from_secs(60)));
-        assert!(child.within(Duration::from_secs(60)), "whoever asks again hears the same");
+        let Link { stdin, mut process, .. } = link("read -r line; exit 3");
+        assert_eq!(process.ended(Duration::from_millis(1)), None);
+        drop(stdin);
+        for _ in 0..2 {
+            assert_eq!(process.ended(Duration::from_secs(60)).unwrap().code(), Some(3), "whoever asks again hears the same");
+        }
+    }
+
+    #[test]
+    fn who_lets_go_of_a_process_ends_it_and_what_it_has_started() {
+        // Neither ends by itself, and both hold the stream.
+        let Link { mut stdout, process, .. } = link("sleep 1000 & echo there; wait");
+        stdout.read_line(&mut String::new()).unwrap();
+        drop(process);
+        assert_eq!(stdout.read_to_string(&mut String::new()).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_last_words_are_heard_out_however_late_they_come_and_those_before_may_be_forgotten() {
+        let Link { stdin, mut stdout, words, process: _process, .. } =
+            link("echo welcome >&2; echo; read -r line; exec >&-; sleep 0.05; echo no room for it >&2");
+        stdout.read_line(&mut String::new()).unwrap();
+        while words.0.0.lock().unwrap().bytes.is_empty() {
+            thread::yield_now();
+        }
+        words.forget();
+        drop(stdin);
+        assert_eq!(stdout.read_to_string(&mut String::new()).unwrap(), 0);
+        assert_eq!(words.last(), "no room for it");
     }
 }

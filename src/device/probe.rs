@@ -1,7 +1,7 @@
 //! Asking a device what it can measure: an agent of its own for one question and one answer, beside whatever keeper there is.
 
 use super::agents::AgentError;
-use super::link::{Link, Role, last_words, saying};
+use super::link::{END_TIMEOUT, Link, Role, saying};
 use super::{DeviceError, session};
 use crate::config::model::Device;
 use isotherm_wire::codec::{read_frame, write_message};
@@ -35,20 +35,17 @@ pub struct Answer {
 /// See [`DeviceError`]; a device that a campaign holds is `Refused` with the holder unless the request says `force`.
 pub fn probe(device: &Device, request: &ProbeRequest) -> Result<Answer, DeviceError> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
-    let Link { stdin, stdout, stderr, log, unfit, mut end } = super::start(device, Role::Probe, &nonce, super::NEVER)?;
+    let Link { stdin, stdout, words, unfit, mut process } = super::start(device, Role::Probe, &nonce, super::NEVER)?;
     let models = request.models.len() + request.search.as_ref().map_or(0, |search| search.most_tried);
     let timeout = ANSWER_TIMEOUT + MODEL_TIMEOUT * u32::try_from(models).unwrap_or(u32::MAX);
     let timeout = timeout + request.search.as_ref().map_or(Duration::ZERO, |_| SEARCH_TIMEOUT);
     let timeout = timeout + request.needs.as_ref().map_or(Duration::ZERO, |_| NEEDS_TIMEOUT);
     let answer = ask(stdin, stdout, request, nonce, timeout);
-    if answer.is_err() {
-        end.now();
-    }
-    let words = last_words(stderr, &log, &mut *end);
+    process.ended(END_TIMEOUT);
     match answer {
         Ok(ProbeAnswer::Probed(probed)) => Ok(Answer { probed: *probed, unfit }),
         Ok(ProbeAnswer::Refused(failure)) => Err(DeviceError::Refused { device: device.id.clone(), failure: Box::new(failure) }),
-        Err(reason) => Err(DeviceError::NoAnswer { device: device.id.clone(), reason: saying(reason, &words) }),
+        Err(reason) => Err(DeviceError::NoAnswer { device: device.id.clone(), reason: saying(reason, &words.last()) }),
     }
 }
 
@@ -66,24 +63,5 @@ fn ask(mut stdin: File, mut stdout: BufReader<File>, request: &ProbeRequest, non
         Ok(answer) => answer,
         Err(RecvTimeoutError::Timeout) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", timeout.as_secs()))),
         Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("it ended without an answer")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-    use std::process::{Command, Stdio};
-
-    #[test]
-    fn the_last_words_of_an_agent_are_heard_however_late_it_is_gone() {
-        // Its stdout is closed before it has said anything, let alone ended.
-        let script = "exec >&-; sleep 0.05; echo no room for it >&2; exit 3";
-        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let Link { stdin, stdout, stderr, log, unfit: _, mut end } = Link::of_child(child).unwrap();
-        let request =
-            ProbeRequest { probe_version: 1, force: false, root: "/".into(), models: Vec::new(), search: None, needs: None, polling_hz: None };
-        ask(stdin, stdout, &request, "nonce".into(), Duration::from_secs(60)).unwrap_err();
-        assert_eq!(last_words(stderr, &log, &mut *end), "no room for it");
     }
 }

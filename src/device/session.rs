@@ -2,7 +2,7 @@
 
 use super::DeviceError;
 use super::agents::AgentError;
-use super::link::{End, Leave, Link, Log, Role, Unheard, heard, joined, saying};
+use super::link::{Leave, Link, Process, Role, Unheard, Words, heard, saying};
 use crate::clock::{self, ClockOffset};
 use crate::config::model::Device;
 use crate::digest::sha256_hex;
@@ -14,9 +14,9 @@ use isotherm_wire::session::{Call, Event, Failure, FromAgent, GivenBack, Hello, 
 use isotherm_wire::{GREETING_WORD, protocol_version};
 use std::fs::File;
 use std::io::{self, BufRead, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,10 +67,9 @@ enum Answer {
 pub struct Session {
     device: String,
     stdin: File,
-    end: Box<dyn End>,
-    log: Log,
+    process: Process,
+    words: Words,
     answers: Receiver<Answer>,
-    stderr: Arc<Mutex<Vec<u8>>>,
     next_id: u64,
     /// Tells this connection's [`Happening::LinkLost`] from that of an earlier one.
     pub serial: u64,
@@ -93,29 +92,21 @@ impl Session {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let Link { stdin, mut stdout, stderr: mut errors, log, unfit, end } = super::start(device, Role::Serve, &nonce, leave)?;
+        let Link { stdin, mut stdout, words, unfit, process } = super::start(device, Role::Serve, &nonce, leave)?;
         let no_answer = |reason: String| DeviceError::NoAnswer { device: device.id.clone(), reason };
-        let stderr = Arc::new(Mutex::new(Vec::new()));
-        let keep = Arc::clone(&stderr);
-        let spawned = thread::Builder::new().name("agent-stderr".into()).spawn(move || {
-            let mut chunk = [0; 4096];
-            while let Ok(n @ 1..) = errors.read(&mut chunk) {
-                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.extend_from_slice(&chunk[..n]);
-                let excess = kept.len().saturating_sub(8192);
-                kept.drain(..excess);
-            }
-        });
-        spawned.map_err(|e| no_answer(e.to_string()))?;
         let (answer, answers) = sync_channel(MOST_WAITING);
         let (greet, greeted) = channel();
-        let (happenings, transport) = (happenings.clone(), log.clone());
+        let (happenings, said) = (happenings.clone(), words.clone());
         let spawned = thread::Builder::new().name("agent-reader".into()).spawn(move || {
             let greeting = greeting(&mut stdout, &nonce);
             let alive = greeting.is_ok();
+            if alive {
+                // What a login prints ends no session.
+                said.forget();
+            }
             let _ = greet.send(greeting);
             if alive {
-                let reason = saying(read_on(&mut stdout, &answer, &happenings), &transport.words());
+                let reason = saying(read_on(&mut stdout, &answer, &happenings), &said.last());
                 let _ = happenings.send(Happening::LinkLost { session: serial, reason });
             }
         });
@@ -125,10 +116,9 @@ impl Session {
         let mut session = Session {
             device: device.id.clone(),
             stdin,
-            end,
-            log,
+            process,
+            words,
             answers,
-            stderr,
             next_id: 0,
             serial,
             opened: Instant::now(),
@@ -138,9 +128,9 @@ impl Session {
         };
         match heard(&greeted, ANSWER_TIMEOUT, leave) {
             Ok(Ok(())) => {}
-            Ok(Err(e)) => return Err(no_answer(session.with_stderr(&e.to_string()))),
+            Ok(Err(e)) => return Err(no_answer(session.with_words(&e.to_string()))),
             Err(Unheard::Left) => return Err(DeviceError::Left { device: device.id.clone() }),
-            Err(_) => return Err(no_answer(session.with_stderr("no proof of life in time"))),
+            Err(_) => return Err(no_answer(session.with_words("no proof of life in time"))),
         }
         let ours = protocol_version();
         session.welcome = match session.call(Request::Hello(Hello { protocol: ours, holder: holder.clone() }), GIVE_BACK_TIMEOUT) {
@@ -168,13 +158,12 @@ impl Session {
         std::mem::take(&mut self.given_back)
     }
 
-    fn with_stderr(&self, reason: &str) -> String {
-        let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        saying(reason, &joined([String::from_utf8_lossy(&stderr).trim(), &self.log.words()]))
+    fn with_words(&self, reason: &str) -> String {
+        saying(reason, &self.words.last())
     }
 
     fn lost(&self, reason: &str) -> DeviceError {
-        DeviceError::LinkLost { device: self.device.clone(), reason: self.with_stderr(reason) }
+        DeviceError::LinkLost { device: self.device.clone(), reason: self.with_words(reason) }
     }
 
     fn unexpected(&self, reply: &Reply) -> DeviceError {
@@ -371,9 +360,7 @@ impl Session {
     pub fn detach(mut self) {
         drop(self.stdin);
         // It ends with its input; one that doesn't is not waited for all night.
-        if !self.end.within(LEAVE_TIMEOUT) {
-            self.end.now();
-        }
+        self.process.ended(LEAVE_TIMEOUT);
     }
 }
 

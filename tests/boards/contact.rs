@@ -160,8 +160,8 @@ fn a_machine_without_an_agent_is_named_and_one_that_can_not_execute_its_agent_to
 fn a_jump_host_and_whatever_stands_in_the_users_configuration() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     // Each of these would spoil a session that relies on the configuration being plain.
-    let more = "  ControlMaster auto\n  ControlPath /nowhere/%C\n  RequestTTY force\n  RemoteCommand echo hello\n  ForwardX11 yes\n  \
-                LocalCommand echo hello\n  PermitLocalCommand yes\n  SendEnv LANG\n  Compression yes\n  LogLevel ERROR\n";
+    let more = "  ControlMaster auto\n  ControlPath /nowhere/%C\n  ControlPersist 1m\n  RequestTTY force\n  RemoteCommand echo hello\n  \
+                ForwardX11 yes\n  ForwardAgent yes\n  LocalCommand cat\n  PermitLocalCommand yes\n  SendEnv LANG\n  Compression yes\n  LogLevel ERROR\n";
     let config = rig.bench.lab.read("ssh_config");
     rig.bench.lab.write("ssh_config", format!("{config}{more}Host gate\n{}", config.split_once('\n').unwrap().1));
     rig.campaign(", proxy_jump: gate");

@@ -207,7 +207,7 @@ fn what_a_killed_controller_left_running_is_collected_by_the_next_one() {
     sealed(&rig);
     rig.run().expect(0);
     rig.settled([1, 1], 0);
-    // Its ssh has ended by itself, as nobody used it any more.
+    // Its ssh has ended with it.
     eventually("no process of the controller is left", || rig.bench.lab.processes().is_empty().then_some(()));
 }
 

@@ -63,7 +63,6 @@ impl Bench {
             return None;
         }
         let lab = Lab::new();
-        fs::create_dir(lab.path("run")).unwrap();
         generate_key(&lab.path("key"));
         let network = in_namespaces(&["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut bench = Bench { lab, network, boards: Vec::new() };
@@ -95,9 +94,7 @@ impl Bench {
     /// The same, by another program.
     pub fn inside(&self, wrapper: &[&str], args: &[&str]) -> Command {
         let network = network_of(self.network.id());
-        let mut command = self.lab.isotherm_inside(&[&["/usr/bin/nsenter", &network], wrapper].concat(), args);
-        command.env("XDG_RUNTIME_DIR", self.lab.path("run"));
-        command
+        self.lab.isotherm_inside(&[&["/usr/bin/nsenter", &network], wrapper].concat(), args)
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {

@@ -46,9 +46,6 @@ pub enum Fault {
     Refused(Vec<String>),
     #[error("{0}")]
     Broken(#[from] io::Error),
-    /// Asked to, before it had.
-    #[error("it was not waited for any longer")]
-    Left,
 }
 
 /// The programs that a device may need.

@@ -1,6 +1,7 @@
 //! What `ssh` says when it can't connect, as one sentence and what to do about it. Pure: its words in, ours out.
 
 use crate::shell;
+use std::io;
 
 /// Why a device can't be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,10 +12,29 @@ pub struct Unreachable {
     pub passing: bool,
 }
 
+/// From why there is no client that could say anything.
+#[must_use]
+pub fn not_started(error: &io::Error, destination: &str) -> Unreachable {
+    if error.kind() == io::ErrorKind::NotFound {
+        let hint = "install OpenSSH's client: apt install openssh-client".into();
+        return Unreachable { reason: "there is no program `ssh` here".into(), hint, passing: false };
+    }
+    Unreachable { reason: format!("ssh: {error}"), hint: format!("try `ssh {destination}`"), passing: true }
+}
+
 /// From the words of OpenSSH's client; `destination` is how it is called for this device: `-F FILE user@host`.
 #[must_use]
 pub fn unreachable(said: &str, destination: &str) -> Unreachable {
     let said = said.trim();
+    let lines = |said: &str| said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let try_it = format!("try `ssh {destination}`");
+    // Who carries the connection, such as a jump host's client, has spoken and let go of it: nobody has an address then.
+    if let Some((before, _)) = said.split_once("kex_exchange_identification: ")
+        && !before.trim().is_empty()
+        && said.contains(" by UNKNOWN port ")
+    {
+        return Unreachable { reason: format!("on the way there: {}", lines(before)), hint: try_it, ..unreachable(before, destination) };
+    }
     let has = |text: &str| said.contains(text);
     let lasting = |reason: String, hint: String| Unreachable { reason, hint, passing: false };
     if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
@@ -55,10 +75,9 @@ pub fn unreachable(said: &str, destination: &str) -> Unreachable {
         "is it switched on and in this network?".into()
     } else {
         // Nothing that is known: all of it.
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let reason = if lines.is_empty() { reason } else { lines.join("; ") };
+        let reason = if said.is_empty() { reason } else { lines(said) };
         let lasts = has("onfiguration option") || has("config file") || has("Invalid -J argument");
-        return Unreachable { reason, hint: format!("try `ssh {destination}`"), passing: !lasts };
+        return Unreachable { reason, hint: try_it, passing: !lasts };
     };
     Unreachable { reason, hint, passing: true }
 }
@@ -126,6 +145,20 @@ mod tests {
                 "Can't open user config file /nowhere: No such file or directory",
                 "try",
                 false,
+            ),
+            (
+                "root@10.0.0.1: Permission denied (publickey).\r\nkex_exchange_identification: Connection closed by remote host\r\n\
+                 Connection closed by UNKNOWN port 65535\r\n",
+                "on the way there: root@10.0.0.1: Permission denied (publickey).",
+                "try `ssh pi@board`",
+                false,
+            ),
+            (
+                "channel 0: open failed: connect failed: No route to host\nstdio forwarding failed\n\
+                 kex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 65535",
+                "on the way there: channel 0: open failed: connect failed: No route to host; stdio forwarding failed",
+                "try `ssh pi@board`",
+                true,
             ),
             ("Invalid -J argument\r\n", "Invalid -J argument", "try `ssh pi@board`", false),
             ("", "ssh said nothing", "try `ssh pi@board`", true),

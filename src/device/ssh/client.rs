@@ -1,20 +1,14 @@
-//! OpenSSH's client as the master of a connection: takes how a device is reached, gives the directory of its socket once it is connected.
-//!
-//! It has a process group of its own: a terminal's Ctrl-C is for us to hear, and with it ends what it has started to get through jump hosts.
+//! OpenSSH's client: takes how a device is reached, gives a process whose streams are those of a shell there once it is connected.
 
 use super::agent;
 use crate::config::model::Ssh;
-use crate::device::link::{Leave, Unheard, end_of, heard};
 use crate::shell;
-use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
-use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// Replaces [`ALIVE`], for tests that cut a link.
 const ALIVE_VARIABLE: &str = "ISOTHERM_SSH_ALIVE_S";
@@ -22,80 +16,33 @@ const ALIVE_VARIABLE: &str = "ISOTHERM_SSH_ALIVE_S";
 const ALIVE: Duration = Duration::from_secs(15);
 /// So many questions in a row without an answer end a connection.
 const UNANSWERED: u32 = 3;
-/// Through jump hosts and a slow login, at most.
-pub const CONNECT_LIMIT: Duration = Duration::from_secs(120);
-/// A master that nobody uses ends after so many seconds: that of a controller which was killed.
-const IDLE_S: u32 = 10;
-/// Begin of the name of a master's directory.
-const PREFIX: &str = "master-";
+/// What every device is asked to execute. What it means is the same for bash, dash, ash, fish and csh.
+const SHELL: &str = "exec /bin/sh";
 /// Nothing is asked, by nobody's window and by no jump host: what would ask says no.
 const NO_QUESTIONS: [(&str, &str); 2] = [("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")];
 
-/// Why there is no connection.
-#[derive(Debug)]
-pub enum Fault {
-    /// There is no such program here.
-    NoSsh,
-    /// It ended, with these words.
-    Refused(String),
-    Late,
-    Left,
-    Broken(io::Error),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        if error.kind() == io::ErrorKind::NotFound { Fault::NoSsh } else { Fault::Broken(error) }
-    }
-}
-
-/// Connect, with the socket of the master in a directory of its own below `dir`.
+/// Start to connect. A terminal's Ctrl-C is for us to hear, so the client has a process group of its own, with what it starts to get through
+/// jump hosts.
+///
+/// Whatever ends the calling thread ends it: a connection stays with who has opened it.
 ///
 /// # Errors
-/// [`Fault`]; nothing of it is left.
-pub fn start(ssh: &Ssh, dir: &Path, leave: Leave<'_>) -> Result<TempDir, Fault> {
-    let place = tempfile::Builder::new().prefix(PREFIX).tempdir_in(dir).map_err(Fault::Broken)?;
+/// There is no such program here, or no process more.
+pub fn start(ssh: &Ssh) -> io::Result<Child> {
     let mut command = Command::new("ssh");
-    command.args(arguments(ssh, place.path())).envs(NO_QUESTIONS).process_group(0);
-    // Whoever ends us while it connects ends it as well. Once it is connected it has left us, and nobody's death is told to it.
+    command.args(arguments(ssh)).envs(NO_QUESTIONS).process_group(0);
     // SAFETY: one system call, and no memory of ours is touched.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?)) };
-    // What it says before it has opened its log belongs there, too.
-    let log = place.path().join("log");
-    let stderr = File::options().create(true).append(true).open(&log).map_err(Fault::Broken)?;
-    let mut client = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn()?;
-    // It goes into the background as soon as it is connected.
-    match end_of(&client).map(|ended| heard(&ended, CONNECT_LIMIT, leave)) {
-        Ok(Ok(()) | Err(Unheard::Gone)) => {
-            if client.wait()?.success() {
-                return Ok(place);
-            }
-            let said = fs::read(log).map_err(Fault::Broken)?;
-            Err(Fault::Refused(String::from_utf8_lossy(&said).into_owned()))
-        }
-        Ok(Err(why)) => {
-            end(&mut client);
-            Err(if why == Unheard::Left { Fault::Left } else { Fault::Late })
-        }
-        Err(e) => {
-            end(&mut client);
-            Err(Fault::Broken(e))
-        }
-    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// With what it has started. It was not reaped yet, so the group is its own.
-fn end(client: &mut Child) {
-    let _ = kill_process_group(Pid::from_child(client), Signal::KILL);
-    let _ = client.wait();
-}
-
-fn arguments(ssh: &Ssh, place: &Path) -> Vec<OsString> {
+fn arguments(ssh: &Ssh) -> Vec<OsString> {
     let alive = std::env::var(ALIVE_VARIABLE).ok().and_then(|s| s.parse().ok()).unwrap_or(ALIVE.as_secs());
-    let mut arguments = vec!["-E".into(), place.join("log").into(), "-S".into(), place.join("master").into()];
-    arguments.extend(["-M", "-f", "-N"].map(OsString::from));
+    // A connection of its own, and on it the shell alone: no terminal, no agent, no windows, no commands of the user's.
+    let mut arguments: Vec<OsString> = ["-S", "none", "-T", "-a", "-x"].map(OsString::from).into();
     let mut set = |option: &str, value: &str| arguments.extend(["-o".to_owned(), format!("{option}={value}")].map(OsString::from));
-    set("ControlPersist", &format!("{IDLE_S}s"));
+    set("RemoteCommand", "none");
+    set("PermitLocalCommand", "no");
     set("BatchMode", "yes");
     set("StrictHostKeyChecking", "yes");
     set("ConnectTimeout", &alive.to_string());
@@ -109,6 +56,7 @@ fn arguments(ssh: &Ssh, place: &Path) -> Vec<OsString> {
         set("IdentitiesOnly", "yes");
     }
     arguments.extend(target(ssh));
+    arguments.push(SHELL.into());
     arguments
 }
 
