@@ -4,7 +4,6 @@
 #[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/lab.rs"]
 mod lab;
-#[expect(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/llama.rs"]
 mod llama;
 #[path = "support/shared.rs"]

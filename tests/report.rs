@@ -2,6 +2,8 @@
 
 #[path = "support/records.rs"]
 mod records;
+#[path = "support/shared.rs"]
+mod shared;
 
 use isotherm::{
     config::model::{AxisValue, Better},
@@ -216,5 +218,42 @@ fn colour_changes_nothing_but_colour() {
             plain = plain.replace(&format!("\u{1b}[{codes}m"), "");
         }
         assert_eq!(plain, terminal(&model, width, false));
+    }
+}
+
+/// Decode of a run that another lab's tool has recorded: model, bytes, tokens/s.
+fn decode_of(recorded: &serde_json::Value) -> Option<(&str, u64, f64)> {
+    let (work, tps) = (&recorded["workload"], recorded["metrics"]["decode_tps"].as_f64());
+    (recorded["status"] == "ok").then_some((work["model"].as_str()?, work["weight_bytes"].as_u64()?, tps?))
+}
+
+#[test]
+fn rates_of_real_devices_over_the_size_of_models_give_the_figures_of_an_independent_report() {
+    let Some(folder) = shared::recordings("mlsys") else { return };
+    let report = std::fs::read_to_string(folder.join("combined-report/REPORT.md")).expect("a report");
+    let section = report.split("**Decode roofline").nth(1).expect("a table");
+    let folders = [
+        ("laptop", "laptop-campaign/laptop"),
+        ("laptop-i7-12700h", "paper12/laptop-i7-12700h"),
+        ("pi5", "pi5-campaign/pi5"),
+        ("pi5-2gb", "paper12/pi5-2gb"),
+    ];
+    for (device, runs) in folders {
+        let files = std::fs::read_dir(folder.join(runs)).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let texts = files.filter(|file| file.extension().is_some_and(|ending| ending == "json")).map(std::fs::read_to_string);
+        let recorded: Vec<serde_json::Value> = texts.map(|text| serde_json::from_str(&text.expect("text")).expect("JSON")).collect();
+        // Its best point is that of a single run: so every run is a point here, told apart by its threads.
+        let records = recorded.iter().filter_map(decode_of).zip(1..).map(|((model, bytes, tps), place)| {
+            let axes = [("model", text(model)), ("threads", AxisValue::Int(place)), ("depth", AxisValue::Int(0))];
+            let ids = PointIds { device: device.into(), backend: "llama-bench".into(), ..point(&axes) };
+            let run = run(&ids, 0).metric("decode_tps", Some(tps), "tokens/s", "llama_bench.tg.v1", Better::Higher);
+            let (path, mut record) = run.stored();
+            record.executed.insert("model_size".into(), bytes.into());
+            (path, record)
+        });
+        let model = Model::of(&ReportInput { records: records.collect(), ..ReportInput::default() }, ReportOptions::default());
+        let fit = &model.tables[0].fits[0];
+        let found = format!("| {device} | {} | {:.2} | {:.2} |", fit.points.len(), fit.gb_s, fit.r_squared.expect("models differ"));
+        assert!(section.contains(&found), "{found}");
     }
 }

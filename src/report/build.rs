@@ -6,6 +6,7 @@ use super::{
     counts::{Counts, Fate, Totals, count},
     escape::Foreign,
     findings::{epochs, findings, issue_counts, mixed_libraries, short_identity},
+    fit,
     gather::{Gathered, Point, Run, gather},
     input::{ReportInput, ReportOptions},
     join::{self, Joined},
@@ -140,13 +141,15 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, opti
         columns = needed;
     }
     let sheet = Sheet { key, joined, options };
+    let rows: Vec<Row> = pools.iter().flat_map(|pool| rows(pool, of_pool(pool, &columns), &sheet)).collect();
     Table {
         metric: Foreign::new(key.name),
         unit: Foreign::new(key.unit),
         better: if key.lower_is_better { Better::Lower } else { Better::Higher },
         definition: Foreign::new(key.definition),
         constants,
-        rows: pools.iter().flat_map(|pool| rows(pool, of_pool(pool, &columns), &sheet)).collect(),
+        fits: fit::fits(key.definition, gathered, &rows),
+        rows,
         columns: columns.iter().map(|column| column.name()).collect(),
         independent_of: left_out,
     }

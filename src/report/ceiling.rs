@@ -8,6 +8,7 @@ use super::{
 };
 use crate::config::model::Ceiling;
 use crate::registry::MetricId;
+use crate::store::record::Record;
 
 /// Metrics, with the ceiling that each is held against.
 const HELD: [(MetricId, &str); 1] = [(MetricId::DecodeBandwidth, Ceiling::DRAM_READ)];
@@ -17,8 +18,7 @@ pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Op
     let (_, name) = HELD.into_iter().find(|(id, _)| id.entry().definition == definition)?;
     let last = used.iter().max_by_key(|run| &run.record.ids.run_id)?;
     let Ceiling { value, source } = last.record.device.ceilings.get(name)?;
-    let experts = last.record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0);
-    let omitted = experts.map(|experts| format!("a mixture of {experts} experts reads a part of its weights for a token"));
+    let omitted = experts(last.record).map(|experts| format!("a mixture of {experts} experts reads a part of its weights for a token"));
     Some(AgainstCeiling {
         name: Foreign::new(name),
         value: *value,
@@ -26,6 +26,11 @@ pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Op
         utilization_pct: omitted.is_none().then(|| rounded(100.0 * number.value / value)),
         omitted_reason: omitted.map(Foreign::new),
     })
+}
+
+/// Of a mixture of experts how many there are, as far as the model's file was read.
+pub(super) fn experts(record: &Record) -> Option<u64> {
+    record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0)
 }
 
 #[cfg(test)]

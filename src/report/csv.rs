@@ -3,7 +3,7 @@
 use super::{
     counts::Counts,
     escape::Foreign,
-    model::{Model, PointEntry, Row, Table},
+    model::{Model, PointEntry, Table},
 };
 use crate::{config::model::Better, store::record::Severity};
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -35,6 +35,7 @@ const AFTER_AXES: [&str; 23] = [
     "degraded_included",
 ];
 
+const OF_FITS: [&str; 2] = ["fit_gb_s", "fit_r_squared"];
 const OF_CEILINGS: [&str; 3] = ["ceiling", "ceiling_source", "utilization_pct"];
 
 /// Prints the report. Absent is an empty field; where a number is absent, `absent_reason` says why.
@@ -46,7 +47,7 @@ pub fn csv(model: &Model) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     let mut lines: Vec<Vec<String>> = vec![header(model)];
     for table in &model.tables {
-        lines.extend(table.rows.iter().map(|row| line(model, &model.points_of(row).collect::<Vec<_>>(), Some((table, row)))));
+        lines.extend(table.rows.iter().enumerate().map(|(at, row)| line(model, &model.points_of(row).collect::<Vec<_>>(), Some((table, at)))));
     }
     lines.extend(model.without_table.iter().filter_map(|index| Some(line(model, &[model.points.get(*index)?], None))));
     for line in lines {
@@ -63,12 +64,18 @@ fn header(model: &Model) -> Vec<String> {
     header.extend(has_instruments(model).then(|| "instrument".to_owned()));
     header.extend(has_ceilings(model).then_some(OF_CEILINGS).into_iter().flatten().map(str::to_owned));
     header.extend(has_labels(model).then(|| "label".to_owned()));
+    header.extend(has_fits(model).then_some(OF_FITS).into_iter().flatten().map(str::to_owned));
     header
 }
 
 /// Has any number a name of its tool's? Only then there is a column for it.
 fn has_labels(model: &Model) -> bool {
     model.tables.iter().flat_map(|table| &table.rows).any(|row| row.label.is_some())
+}
+
+/// Do rates of decode say anything of the memory? Only then there are columns for it.
+fn has_fits(model: &Model) -> bool {
+    model.tables.iter().any(|table| !table.fits.is_empty())
 }
 
 /// Is anything held against a ceiling? Only then there are columns for it.
@@ -82,9 +89,10 @@ fn has_instruments(model: &Model) -> bool {
 }
 
 /// `points`: whose runs are in it, one or more.
-fn line(model: &Model, points: &[&PointEntry], place: Option<(&Table, &Row)>) -> Vec<String> {
+fn line(model: &Model, points: &[&PointEntry], place: Option<(&Table, usize)>) -> Vec<String> {
     let first = points[0];
-    let number = place.and_then(|(_, row)| row.number.as_ref());
+    let row = place.and_then(|(table, at)| table.rows.get(at));
+    let number = row.and_then(|row| row.number.as_ref());
     let mut line = vec![model.campaign.csv()];
     line.extend(match place {
         Some((table, _)) => {
@@ -119,23 +127,26 @@ fn line(model: &Model, points: &[&PointEntry], place: Option<(&Table, &Row)>) ->
         *issues.entry((Reverse(issue.severity), &issue.code)).or_default() += issue.runs;
     }
     let issues: Vec<String> = issues.into_iter().map(|((_, code), runs)| format!("{}:{runs}", code.csv())).collect();
-    line.push(optional(place.map(|(_, row)| super::layout::states_text(&row.states, Foreign::csv))));
+    line.push(optional(row.map(|row| super::layout::states_text(&row.states, Foreign::csv))));
     line.push(issues.join(";"));
-    let absent = match place {
-        Some((_, row)) => row.absent_reason.as_ref().map(Foreign::csv),
+    let absent = match row {
+        Some(row) => row.absent_reason.as_ref().map(Foreign::csv),
         None => Some("no run reports any metric".to_owned()),
     };
     line.push(optional(absent));
     line.push(model.include_degraded.to_string());
-    let instrument = || optional(place.and_then(|(_, row)| row.instrument.as_ref()).map(Foreign::csv));
+    let instrument = || optional(row.and_then(|row| row.instrument.as_ref()).map(Foreign::csv));
     line.extend(has_instruments(model).then(instrument));
-    let ceiling = place.and_then(|(_, row)| row.ceiling.as_ref());
+    let ceiling = row.and_then(|row| row.ceiling.as_ref());
     let of_ceiling = || {
         let value = optional(ceiling.map(|ceiling| ceiling.value));
         [value, optional(ceiling.map(|ceiling| ceiling.source.csv())), optional(ceiling.and_then(|ceiling| ceiling.utilization_pct))]
     };
     line.extend(has_ceilings(model).then(of_ceiling).into_iter().flatten());
-    line.extend(has_labels(model).then(|| optional(place.and_then(|(_, row)| row.label.as_ref()).map(Foreign::csv))));
+    line.extend(has_labels(model).then(|| optional(row.and_then(|row| row.label.as_ref()).map(Foreign::csv))));
+    let fit = place.and_then(|(table, at)| table.fits.iter().find(|fit| fit.points.iter().any(|point| point.row == at)));
+    let of_fit = || [optional(fit.map(|fit| fit.gb_s)), optional(fit.and_then(|fit| fit.r_squared))];
+    line.extend(has_fits(model).then(of_fit).into_iter().flatten());
     line
 }
 

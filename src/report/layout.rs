@@ -6,7 +6,7 @@ use super::{
     digits::{Digits, percent},
     escape::Foreign,
     findings::repetitions_text,
-    model::{AgainstCeiling, Bounds, Class, Entry, Finding, Model, Number, Row, State, Table},
+    model::{AgainstCeiling, Bounds, Class, Entry, Finding, Fit, Model, Number, Row, State, Table},
 };
 use crate::config::model::Better;
 use crate::registry::{Code, Severity};
@@ -219,12 +219,25 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         let of = format!("{share} {} {value} {} ({})", escape(name), escape(&table.unit), escape(source));
         parts.push(Part::Line(format!("{}: {of}", row_label(model, table, row, escape))));
     }
+    parts.extend(table.fits.iter().map(|fit| Part::Line(fit_text(fit, escape))));
     if table.rows.iter().any(|row| row.cells.iter().any(Option::is_none)) {
         parts.push(Part::Line(format!("{ABSENT} in the column of an axis: the point doesn't have it")));
     }
     if table.rows.iter().filter_map(|row| row.number.as_ref()).any(|number| number.runs == 1) {
         parts.push(Part::Line(format!("{ABSENT} under 95 % and CoV: one run has neither")));
     }
+}
+
+/// What a fit says, on one line.
+fn fit_text(fit: &Fit, escape: Escape) -> String {
+    let Fit { of, gb_s, r_squared, sizes, points } = fit;
+    let r_squared = r_squared.map_or_else(|| ABSENT.to_owned(), |r| format!("{r:.3}"));
+    let k = Digits::of([*gb_s]).text(*gb_s);
+    let n = points.len();
+    format!(
+        "{}: decode = k ÷ bytes of the weights, k = {k} GB/s, R² = {r_squared} (best of each model, {n} points, {sizes} sizes)",
+        constants_text(of, escape)
+    )
 }
 
 /// The instrument of all rows that have one, if it is the same.

@@ -17,6 +17,7 @@ mod csv;
 mod digits;
 mod escape;
 mod findings;
+mod fit;
 mod gather;
 mod input;
 mod join;
@@ -37,7 +38,7 @@ pub use escape::Foreign;
 pub use input::{ReportInput, ReportOptions};
 pub use json::{document, json, line};
 pub use markdown::markdown;
-pub use model::{Bounds, Class, Entry, Estimator, Finding, IssueCount, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table};
+pub use model::{Bounds, Class, Entry, Estimator, Finding, Fit, FitPoint, IssueCount, Model, Number, PointEntry, REPORT_VERSION, Row, State, Table};
 pub use status::{Mark, MarkedRun, STATUS_VERSION, StatusMatrix, StatusRow};
 pub use terminal::terminal;
 

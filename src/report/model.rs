@@ -87,6 +87,35 @@ pub struct Table {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub independent_of: Vec<Constant>,
     pub rows: Vec<Row>,
+    /// Of decode: what its rates say of the memory, where models of three sizes were measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fits: Vec<Fit>,
+}
+
+/// Tokens/s = `gb_s` · 10⁹ ÷ bytes of the weights, fitted through the origin over the best point of each model and size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fit {
+    /// What its points have in common: the device, and what else tells it from the table's other fits.
+    pub of: Vec<Constant>,
+    /// Rate at which decode reads the weights.
+    pub gb_s: f64,
+    /// About the mean of the rates; negative where that mean fits better, `None` where all rates are equal.
+    pub r_squared: Option<f64>,
+    /// Different sizes among its points, 3 or more.
+    pub sizes: u32,
+    /// By row.
+    pub points: Vec<FitPoint>,
+}
+
+/// What a fit has of a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FitPoint {
+    /// Index into the rows of the table.
+    pub row: usize,
+    pub model: Cell,
+    /// Of all tensors, as the tool reports them.
+    pub weight_bytes: u64,
+    pub tokens_per_s: f64,
 }
 
 /// One point of the table's metric.

@@ -8,11 +8,13 @@
 
 mod interval;
 mod moments;
+mod proportional;
 mod quantile;
 mod summary;
 
 pub use interval::{Interval, log_t_interval, t_interval, t_quantile};
 pub use moments::{coefficient_of_variation, geometric_mean, mean, standard_deviation};
+pub use proportional::{Proportional, proportional};
 pub use quantile::{median, quantile};
 pub use summary::{CONFIDENCE, Centre, Summary};
 

@@ -167,3 +167,27 @@ fn what_a_rate_does_not_depend_on_makes_no_rows() {
     }
     assert_eq!(rows("peak_rss_bytes").len(), 4);
 }
+
+#[test]
+fn models_of_three_sizes_tell_what_decode_reads_of_the_memory() {
+    let Some(lab) = lab("threads: [1, 2]\nn_prompt: 32\nn_gen: 8") else { return };
+    fs::copy(llama::model("tiny-f16.gguf"), lab.path("f16.gguf")).unwrap();
+    llama::generated(&lab.path("wide.gguf"), 128, 2);
+    let campaign =
+        lab.read("c.yaml").replace("{ q8: { path: q8.gguf } }", "{ q8: { path: q8.gguf }, f16: { path: f16.gguf }, wide: { path: wide.gguf } }");
+    lab.write("c.yaml", campaign.replace("model: q8\n", "model: [q8, f16, wide]\n"));
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let report: Value = serde_json::from_str(&lab.run(&["report", "results/c", "--json", "--include", "degraded"]).expect(0).stdout()).unwrap();
+    let table = report["tables"].as_array().unwrap().iter().find(|table| table["metric"] == "decode_tps").unwrap();
+    let fit = &table["fits"][0];
+    assert_eq!((&fit["sizes"], fit["points"].as_array().unwrap().len(), table["rows"].as_array().unwrap().len()), (&json!(3), 3, 6), "{table}");
+    let (mut xy, mut xx) = (0.0, 0.0);
+    for point in fit["points"].as_array().unwrap() {
+        let (row, tps) = (&table["rows"][point["row"].as_u64().unwrap() as usize], point["tokens_per_s"].as_f64().unwrap());
+        assert_eq!(row["number"]["value"], tps);
+        let x = 1e9 / point["weight_bytes"].as_f64().unwrap();
+        (xy, xx) = (xy + x * tps, xx + x * x);
+    }
+    let gb_s = fit["gb_s"].as_f64().unwrap();
+    assert!((gb_s * xx / xy - 1.0).abs() < 1e-9, "{fit}");
+}

@@ -1,0 +1,189 @@
+//! Decode over the size of models: tokens/s = k ÷ bytes, whose k is the rate at which a device's decode reads its memory.
+//!
+//! Takes the rows of a table of decode, gives a line for each device and whatever else must not be mixed; must not know how a table is made.
+
+use super::{
+    axes::{Cell, Column, Constant},
+    build::rounded,
+    ceiling::experts,
+    gather::{Gathered, Point},
+    model::{Fit, FitPoint, Row},
+};
+use crate::{config::model::AxisValue, registry::Code, registry::MetricId, stats};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Axes over which a model's best point is sought: how the same work is spread and cut. All others say what is computed, or where.
+const TUNED: [&str; 4] = ["threads", "cpus", "n_batch", "n_ubatch"];
+const MODEL: &str = "model";
+/// Sizes of models below which a line says nothing.
+const LEAST_SIZES: usize = 3;
+/// Conditions of a row that no two points of a line may differ in.
+const STATES: [Code; 2] = [Code::OperatingState, Code::Conditions];
+
+/// One line for each set of rows that may be compared and has models of three sizes or more.
+pub(super) fn fits(definition: &str, gathered: &Gathered<'_>, rows: &[Row]) -> Vec<Fit> {
+    let entry = MetricId::DecodeTps.entry();
+    if definition != entry.definition {
+        return Vec::new();
+    }
+    let apart =
+        |column: &Column<'_>| !matches!(column, Column::Axis(name) if *name == MODEL || TUNED.contains(name) || entry.independent_of.contains(name));
+    let columns: Vec<Column<'_>> = gathered.columns.iter().copied().filter(apart).collect();
+    // By what they have in common, in the order of their first rows.
+    let mut lines: Vec<(Vec<Constant>, Vec<FitPoint>)> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let Some(point) = point(&gathered.points[row.point], at, row) else { continue };
+        let common = common(&columns, &gathered.points[row.point], row);
+        match lines.iter_mut().find(|(of, _)| *of == common) {
+            Some((_, points)) => points.push(point),
+            None => lines.push((common, vec![point])),
+        }
+    }
+    let all: Vec<Vec<Constant>> = lines.iter().map(|(of, _)| of.clone()).collect();
+    let names_it = |constant: &Constant| constant.name == Column::Device.name() || all.iter().any(|of| !of.contains(constant));
+    let fit = |(of, points): (Vec<Constant>, Vec<FitPoint>)| line(of.into_iter().filter(names_it).collect(), best(points));
+    lines.into_iter().filter_map(fit).collect()
+}
+
+/// What a line takes from a row; `None` of one that is in none.
+fn point(of: &Point<'_>, at: usize, row: &Row) -> Option<FitPoint> {
+    let tokens_per_s = row.number.as_ref()?.value;
+    let is_empty = of.ids.axes.get("depth") == Some(&AxisValue::Int(0));
+    let record = of.own_runs().map(|run| run.record).find(|record| record.executed.contains_key("model_size"))?;
+    let weight_bytes = record.executed["model_size"].as_u64().filter(|bytes| *bytes > 0)?;
+    let is_wanted = is_empty && !of.stale && !of.orphan && experts(record).is_none();
+    let model = Cell::from(of.ids.axes.get(MODEL)?);
+    is_wanted.then_some(FitPoint { row: at, model, weight_bytes, tokens_per_s })
+}
+
+fn common(columns: &[Column<'_>], of: &Point<'_>, row: &Row) -> Vec<Constant> {
+    let mut common = of.label(columns);
+    let states = row.states.iter().filter(|state| STATES.contains(&state.code)).filter_map(|state| state.detail.clone());
+    common.extend(states.map(|detail| Constant { name: super::Foreign::new("state"), value: Cell::Text(detail) }));
+    common
+}
+
+/// Of each model and size the fastest.
+fn best(points: Vec<FitPoint>) -> Vec<FitPoint> {
+    let mut best: BTreeMap<(String, u64), FitPoint> = BTreeMap::new();
+    for point in points {
+        let key = (format!("{:?}", point.model), point.weight_bytes);
+        match best.get(&key) {
+            Some(other) if other.tokens_per_s >= point.tokens_per_s => {}
+            _ => _ = best.insert(key, point),
+        }
+    }
+    let mut best: Vec<FitPoint> = best.into_values().collect();
+    best.sort_by_key(|point| point.row);
+    best
+}
+
+fn line(of: Vec<Constant>, points: Vec<FitPoint>) -> Option<Fit> {
+    let sizes: BTreeSet<u64> = points.iter().map(|point| point.weight_bytes).collect();
+    let (x, y): (Vec<f64>, Vec<f64>) = points.iter().map(|point| (1e9 / point.weight_bytes as f64, point.tokens_per_s)).unzip();
+    let fit = stats::proportional(&x, &y).filter(|_| sizes.len() >= LEAST_SIZES)?;
+    Some(Fit { of, gb_s: rounded(fit.slope), r_squared: fit.r_squared.map(rounded), sizes: super::counts::count(sizes.len()), points })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use crate::config::model::{AxisValue, Better};
+    use crate::report::{
+        Cell, Fit, Foreign, Model, ReportInput, ReportOptions, csv, markdown,
+        records::{self, point, run, text},
+        terminal,
+    };
+    use crate::store::record::{ModelBlock, OperatingState, PointIds, Record, Severity};
+    use isotherm_wire::model::{Gguf, ModelHeader};
+
+    fn at(device: &str, model: &str, threads: i64, depth: i64) -> PointIds {
+        let axes = [("model", text(model)), ("threads", AxisValue::Int(threads)), ("n_gen", AxisValue::Int(128)), ("depth", AxisValue::Int(depth))];
+        PointIds { device: device.into(), backend: "llama-bench".into(), ..point(&axes) }
+    }
+
+    fn rate(point: &PointIds, bytes: u64, tps: f64) -> (String, Record) {
+        told(run(point, 0).metric("decode_tps", Some(tps), "tokens/s", "llama_bench.tg.v1", Better::Higher), bytes)
+    }
+
+    fn told(run: records::Run, bytes: u64) -> (String, Record) {
+        let (path, mut record) = run.stored();
+        record.executed.insert("model_size".into(), bytes.into());
+        (path, record)
+    }
+
+    fn model_of(records: Vec<(String, Record)>) -> Model {
+        Model::of(&ReportInput { records, ..ReportInput::default() }, ReportOptions::default())
+    }
+
+    fn fits(model: &Model) -> &[Fit] {
+        &model.tables[0].fits
+    }
+
+    /// Models of 1, 0.5 and 1/3 GB, that is of 1, 2 and 3 per GB, at 2, 4 and 5 tokens/s.
+    fn three(device: &str) -> Vec<(String, Record)> {
+        [("big", 1_000_000_000, 2.0), ("half", 500_000_000, 4.0), ("third", 333_333_333, 5.0)]
+            .map(|(model, bytes, tps)| rate(&at(device, model, 4, 0), bytes, tps))
+            .to_vec()
+    }
+
+    #[test]
+    fn the_rate_of_the_memory_is_the_slope_over_the_best_point_of_each_model() {
+        // Slower with one thread: not the best. At depth the context is read, too.
+        let mut records = three("here");
+        records.push(rate(&at("here", "big", 1, 0), 1_000_000_000, 0.5));
+        records.push(rate(&at("here", "big", 4, 4096), 1_000_000_000, 1.0));
+        let model = model_of(records);
+        let [fit] = fits(&model) else { panic!("{:?}", fits(&model)) };
+        // 25/14 and 1 − (5/14) ÷ (14/3): see `stats::proportional`.
+        assert!((fit.gb_s - 25.0 / 14.0).abs() < 1e-8 && (fit.r_squared.unwrap() - 0.923_469_387_755).abs() < 1e-8, "{fit:?}");
+        let points: Vec<_> = fit.points.iter().map(|point| (point.model.text(Foreign::terminal), point.tokens_per_s)).collect();
+        assert_eq!(points, [("big".to_owned(), 2.0), ("half".to_owned(), 4.0), ("third".to_owned(), 5.0)]);
+        let said = "device=here: decode = k ÷ bytes of the weights, k = 1.786 GB/s, R² = 0.923 (best of each model, 3 points, 3 sizes)";
+        assert!(terminal(&model, None, false).contains(said) && markdown(&model).contains(said), "{}", terminal(&model, None, false));
+        let sheet = csv(&model);
+        assert!(sheet.lines().next().unwrap().ends_with(",fit_gb_s,fit_r_squared"), "{sheet}");
+        assert_eq!(sheet.lines().filter(|line| line.ends_with(&format!(",{},{}", fit.gb_s, fit.r_squared.unwrap()))).count(), 3, "{sheet}");
+    }
+
+    #[test]
+    fn two_sizes_are_no_line_and_neither_is_what_must_not_be_mixed() {
+        assert!(fits(&model_of(three("here")[..2].to_vec())).is_empty());
+        // Three models of two sizes.
+        let mut same = three("here");
+        same[2].1.executed.insert("model_size".into(), 500_000_000.into());
+        assert!(fits(&model_of(same)).is_empty());
+        // Another device for one of them, another state, no size, degraded, a mixture of experts.
+        let spoilt = |spoil: fn(&mut Record)| {
+            let mut records = three("here");
+            spoil(&mut records[2].1);
+            fits(&model_of(records)).len()
+        };
+        assert_eq!(spoilt(|_| {}), 1);
+        assert_eq!(spoilt(|record| record.ids.point.device = "there".into()), 0);
+        assert_eq!(spoilt(|record| record.context.state = OperatingState { throttled: Some(true), ..OperatingState::default() }), 0);
+        assert_eq!(spoilt(|record| record.executed.clear()), 0);
+        assert_eq!(spoilt(|record| record.metrics["decode_tps"].definition = "llama_bench.tg.v2".into()), 0);
+        assert_eq!(spoilt(|record| _ = record.ids.point.axes.insert("flags.-ngl".into(), AxisValue::Int(99))), 0);
+        assert_eq!(
+            spoilt(|record| {
+                let header = Some(ModelHeader::Gguf(Box::new(Gguf { experts: Some(8), ..Gguf::default() })));
+                let (id, path) = ("m".to_owned(), "m.gguf".to_owned());
+                record.workload.model =
+                    Some(ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: Default::default(), header });
+            }),
+            0
+        );
+        let mut degraded = three("here");
+        let again = run(&at("here", "third", 4, 0), 0).metric("decode_tps", Some(5.0), "tokens/s", "llama_bench.tg.v1", Better::Higher);
+        degraded[2] = told(again.issue("competing_load", Severity::Warning, "busy"), 333_333_333);
+        assert!(fits(&model_of(degraded)).is_empty());
+    }
+
+    #[test]
+    fn each_device_has_its_own_line() {
+        let model = model_of([three("a"), three("b")].concat());
+        let of: Vec<_> = fits(&model).iter().map(|fit| fit.of.iter().map(|of| of.value.clone()).collect::<Vec<_>>()).collect();
+        assert_eq!(of, ["a", "b"].map(|device| vec![Cell::Text(Foreign::new(device))]));
+    }
+}
