@@ -14,7 +14,7 @@ pub use ladder::{may_be_of_record, period};
 use crate::registry::{Code, MetricId};
 use crate::store::energy::{CheckName, CheckOutcome, CrossCheck, EnergyFigure, Scope};
 use crate::store::issue::{Issue, Severity};
-use crate::store::record::Metric;
+use crate::store::record::{Metric, PointIds};
 use figure::{LEAST_GATE_NS, MOST_EDGE_ERROR_OF_METRIC_PCT, Window};
 use indexmap::IndexMap;
 use isotherm_wire::probe::Capability;
@@ -137,7 +137,7 @@ pub fn issues(figures: &[EnergyFigure], weight: Weight) -> Vec<Issue> {
 
 /// The metrics of the figure of record. Without one they are `null`, and say why.
 #[must_use]
-pub fn metrics(figures: &[EnergyFigure], backend: &str, none: &str) -> IndexMap<String, Metric> {
+pub fn metrics(figures: &[EnergyFigure], point: &PointIds, none: &str) -> IndexMap<String, Metric> {
     let figure = figures.iter().find(|figure| figure.of_record);
     let power = match figure {
         None => Err(none.to_owned()),
@@ -150,8 +150,10 @@ pub fn metrics(figures: &[EnergyFigure], backend: &str, none: &str) -> IndexMap<
     };
     let mut metrics = IndexMap::from([metric(MetricId::Power, power)]);
     // What is counted in a window are inferences of the one and tokens of the other, in J and in mJ.
-    for (id, of_a_joule) in [(MetricId::EnergyPerInferenceWindow, 1.0), (MetricId::EnergyPerTokenWindow, 1000.0)] {
-        if id.entry().backends.contains(&backend) {
+    let counted =
+        [(MetricId::EnergyPerInferenceWindow, 1.0), (MetricId::EnergyPerTokenWindow, 1000.0), (MetricId::EnergyPerPrefillTokenWindow, 1000.0)];
+    for (id, of_a_joule) in counted {
+        if id.entry().backends.contains(&point.backend.as_str()) && id.entry().is_asked_of(point) {
             let energy = match figure {
                 None => Err(none.to_owned()),
                 Some(figure) => figure.per_inference_j.ok_or_else(|| reason(figure.per_inference_omitted_reason.as_ref())),

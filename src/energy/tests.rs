@@ -3,6 +3,7 @@
 
 use super::ladder::tests::known;
 use super::*;
+use crate::config::model::AxisValue;
 use crate::store::energy::{Measures, Ran, Rung};
 use isotherm_wire::columns::ColumnName;
 use isotherm_wire::probe::Found;
@@ -94,6 +95,18 @@ fn near(found: Option<f64>, expected: f64) -> bool {
     found.is_some_and(|found| (found - expected).abs() < 1e-6)
 }
 
+fn point(backend: &str, n_gen: i64) -> PointIds {
+    let axes = [("n_prompt".to_owned(), AxisValue::Int(64)), ("n_gen".to_owned(), AxisValue::Int(n_gen))].into();
+    PointIds { device: "here".into(), backend: backend.into(), axes, slug: String::new() }
+}
+
+#[test]
+fn tokens_of_a_prompt_and_tokens_that_are_generated_have_definitions_of_their_own() {
+    let figures = Machine::new().package(0, 2.0).figures(Some(rounds(&[(2 * SECOND, 4 * SECOND)])));
+    let definition = |n_gen| metrics(&figures, &point("llama-bench", n_gen), "none")["energy_per_token_mj"].definition.clone();
+    assert_eq!([definition(0), definition(16)], ["energy.prefill_window.v1", "energy.window.v1"]);
+}
+
 #[test]
 fn a_process_has_the_energy_of_its_packages_between_its_edges() {
     let figure = Machine::new().package(0, 1.0).package(1, 0.5).figure();
@@ -103,7 +116,7 @@ fn a_process_has_the_energy_of_its_packages_between_its_edges() {
     assert!(near(figure.channels[1].joules, 3.0) && figure.edge_error_pct.unwrap() < 1e-6);
     assert_eq!(figure.per_inference_j, None);
     assert!(codes(std::slice::from_ref(&figure)).is_empty());
-    let metrics = metrics(&[figure], "command", "none");
+    let metrics = metrics(&[figure], &point("command", 0), "none");
     assert_eq!((metrics.len(), value(&metrics, "power_w")), (1, Ok(1.5)));
 }
 
@@ -118,7 +131,7 @@ fn inferences_have_the_energy_of_their_rounds_and_none_of_the_pauses() {
     assert!(near(figure.joules, 20.0) && near(figure.mean_w, 10.0) && near(figure.per_inference_j, 0.1), "{figure:?}");
     assert_eq!((figure.ran, figure.scope), (Ran::TimedInferences, Scope::AgentTimedWindow));
     assert_eq!((figure.window.integrated_ns, figure.window.parts, figure.window.inferences), (2 * SECOND, 2, Some(200)));
-    let metrics = metrics(&figures, "builtin", "none");
+    let metrics = metrics(&figures, &point("builtin", 0), "none");
     assert!(near(value(&metrics, "energy_per_inference_j").ok(), 0.1));
 }
 
@@ -130,7 +143,7 @@ fn a_window_of_less_than_a_second_keeps_the_whole_energy_and_gives_none_per_infe
     assert!(near(figure.joules, 12.0), "{figure:?}");
     assert_eq!((figure.scope, figure.ran, figure.per_inference_j), (Scope::FreeFormCapture, Ran::Invocation, None));
     assert_eq!(figure.per_inference_omitted_reason.as_deref(), Some("the timed inferences took 0.500 s, less than 1 s"));
-    let metrics = metrics(&figures, "builtin", "none");
+    let metrics = metrics(&figures, &point("builtin", 0), "none");
     assert_eq!(value(&metrics, "power_w").unwrap_err(), "no window of 1 s and more: the whole energy stands in the record");
     assert!(codes(&figures).is_empty());
 }
@@ -143,7 +156,7 @@ fn what_is_wrong_with_a_window_that_is_too_short_is_a_note_unless_it_is_its_cloc
     assert_eq!((figures[0].scope, figures[0].joules), (Scope::FreeFormCapture, None));
     assert!(codes(&figures).contains(&("window_observer_mismatch".into(), Severity::Note)), "{:?}", codes(&figures));
     assert!(codes(&figures).iter().all(|(_, severity)| *severity == Severity::Note));
-    assert_eq!(value(&metrics(&figures, "command", "none"), "power_w").unwrap_err(), "no window of 1 s and more");
+    assert_eq!(value(&metrics(&figures, &point("command", 0), "none"), "power_w").unwrap_err(), "no window of 1 s and more");
     let long = [(2 * SECOND, 4 * SECOND)];
     assert!(codes(&unseen.figures(Some(rounds(&long)))).contains(&("window_observer_mismatch".into(), Severity::Error)));
     let unplaced = unseen.figures(Some(Timed { inferences: 5, ..rounds(&[]) }));
@@ -165,7 +178,7 @@ fn what_a_counter_cannot_be_is_withheld_and_never_zero() {
         let figure = machine.figure();
         assert_eq!((figure.joules, figure.mean_w, figure.omitted_reason.as_deref()), (None, None, Some(why)));
         assert!(codes(std::slice::from_ref(&figure)).contains(&("energy_implausible".into(), Severity::Error)), "{figure:?}");
-        assert_eq!(value(&metrics(&[figure], "command", "none"), "power_w").unwrap_err(), why);
+        assert_eq!(value(&metrics(&[figure], &point("command", 0), "none"), "power_w").unwrap_err(), why);
     }
     let allowed = Machine::new().package(0, 47.0).known("limit_uw", "40000000").figure();
     assert!(near(allowed.joules, 282.0));
@@ -201,14 +214,14 @@ fn power_that_changes_at_the_edges_makes_a_short_window_doubtful() {
     assert!((figure.edge_error_pct.unwrap() - 100.0 * 0.05 * 14.0 / 16.0).abs() < 1e-6, "{figure:?}");
     assert!(figure.per_inference_j.is_some());
     assert_eq!(codes(&figures), [("edge_error".into(), Severity::Warning)]);
-    assert!(near(value(&metrics(&figures, "builtin", "none"), "power_w").ok(), 16.0));
+    assert!(near(value(&metrics(&figures, &point("builtin", 0), "none"), "power_w").ok(), 16.0));
     // The same with a tenth of the samples.
     let slow = machine.known("period_ms", "1000");
     let figures = slow.figures(Some(rounds(&spans)));
     assert!(figures[0].edge_error_pct.unwrap() > 5.0 && figures[0].joules.is_some());
     let why = figures[0].per_inference_omitted_reason.as_ref().unwrap();
     assert!(why.starts_with("its edges may have brought in"), "{why}");
-    assert_eq!(value(&metrics(&figures, "builtin", "none"), "power_w").as_ref().unwrap_err(), why);
+    assert_eq!(value(&metrics(&figures, &point("builtin", 0), "none"), "power_w").as_ref().unwrap_err(), why);
 }
 
 #[test]
@@ -218,11 +231,11 @@ fn few_readings_of_a_monitor_are_no_power_and_no_energy_of_an_inference() {
     let figures = machine.figures(Some(rounds(&spans)));
     assert!(near(figures[0].joules, 15.0), "{:?}", figures[0]);
     assert_eq!(figures[0].per_inference_omitted_reason.as_deref(), Some("only 4 readings fell into the window"));
-    assert_eq!(value(&metrics(&figures, "builtin", "none"), "power_w").unwrap_err(), "only 4 readings fell into the window");
+    assert_eq!(value(&metrics(&figures, &point("builtin", 0), "none"), "power_w").unwrap_err(), "only 4 readings fell into the window");
     // Of a counter two are enough, at the edges.
     let read = |s: f64| [2.0, 5.0].contains(&s).then_some(5.0 * s);
     let counted = Machine::new().with(ColumnName::Energy, "RAPL package-0", RAPL, "intel-rapl", read).figures(Some(rounds(&spans)));
-    assert!(near(value(&metrics(&counted, "builtin", "none"), "power_w").ok(), 5.0));
+    assert!(near(value(&metrics(&counted, &point("builtin", 0), "none"), "power_w").ok(), 5.0));
 }
 
 #[test]
@@ -305,7 +318,7 @@ fn without_an_instrument_the_reason_names_what_could_not_be_read() {
     let why = without(&machine.evidence());
     let expected = "the device has no energy instrument that was read (RAPL package-0: Permission denied; `isotherm probe` says what mends that)";
     assert_eq!(why, expected);
-    let metrics = metrics(&machine.figures(None), "builtin", &why);
+    let metrics = metrics(&machine.figures(None), &point("builtin", 0), &why);
     assert_eq!(metrics.values().map(|metric| (metric.value, metric.omitted_reason.as_deref())).collect::<Vec<_>>(), [(None, Some(expected)); 2]);
 }
 

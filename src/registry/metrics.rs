@@ -291,8 +291,20 @@ isotherm_wire::table! {
             definition: "energy.joined.v1",
             backends: &["llama-bench"],
             given: Given::Yes,
-            is: "Power of the power run ÷ tokens/s of the timing run of the same repetition: of decode where tokens are generated, else of prefill",
-            conditions: &[],
+            is: "Of a token that is generated: power of the power run ÷ `decode_tps` of the timing run of the same repetition",
+            conditions: &["n_gen", "depth"],
+            independent_of: &["n_prompt"],
+            defects: "Two runs; withheld where the means of their own times for a token differ by more than 5 %. Of what the instrument measures",
+        }
+        EnergyPerPrefillTokenJoined {
+            name: "energy_per_token_mj",
+            unit: Unit::Millijoules,
+            better: Better::Lower,
+            definition: "energy.prefill_joined.v1",
+            backends: &["llama-bench"],
+            given: Given::Yes,
+            is: "Of a token of the prompt, where nothing is generated: power of the power run ÷ `prefill_tps` of the timing run of the same repetition",
+            conditions: &["n_prompt", "depth"],
             independent_of: &[],
             defects: "Two runs; withheld where the means of their own times for a token differ by more than 5 %. Of what the instrument measures",
         }
@@ -303,8 +315,20 @@ isotherm_wire::table! {
             definition: "energy.window.v1",
             backends: &["llama-bench"],
             given: Given::Yes,
-            is: "Gross energy of the samples ÷ their tokens: of decode where tokens are generated, else of prefill. In runs in which instruments are read",
-            conditions: &[],
+            is: "Of a token that is generated: gross energy of the samples of decode ÷ their tokens. In runs in which instruments are read",
+            conditions: &["n_gen", "depth"],
+            independent_of: &["n_prompt"],
+            defects: "Of what the instrument measures; where a sample lies is known by when the tool's lines arrived. Withheld where the window or its edges are too uncertain",
+        }
+        EnergyPerPrefillTokenWindow {
+            name: "energy_per_token_mj",
+            unit: Unit::Millijoules,
+            better: Better::Lower,
+            definition: "energy.prefill_window.v1",
+            backends: &["llama-bench"],
+            given: Given::Yes,
+            is: "Of a token of the prompt, where nothing is generated: gross energy of the samples of prefill ÷ their tokens. In runs in which instruments are read",
+            conditions: &["n_prompt", "depth"],
             independent_of: &[],
             defects: "Of what the instrument measures; where a sample lies is known by when the tool's lines arrived. Withheld where the window or its edges are too uncertain",
         }
@@ -383,7 +407,7 @@ mod tests {
             }
         }
         for ((backend, name), definitions) in of_backend {
-            assert!(definitions.len() == 1 || definitions == ["energy.joined.v1", "energy.window.v1"], "{backend} {name}: {definitions:?}");
+            assert!(definitions.len() == 1 || definitions.iter().all(|id| id.starts_with("energy.")), "{backend} {name}: {definitions:?}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! Whoever makes a metric or an issue names its row; a name without a row does not build. The table of telemetry's columns stands in the
 //! wire, because the agent names its columns by it.
 
+mod asked;
 mod codes;
 mod issues;
 mod metrics;

@@ -116,7 +116,7 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, opti
     let points = || gathered.points.iter().enumerate();
     let makes: BTreeSet<_> = points().filter(|(at, point)| point.runs.iter().any(|run| has_it(*at, run))).map(|(_, point)| make(point)).collect();
     let entry = pool::entry(key.name, key.definition);
-    let asks = |point: &Point<'_>| entry.is_none_or(|entry| pool::asks(point.ids, entry));
+    let asks = |point: &Point<'_>| entry.is_none_or(|entry| entry.is_asked_of(point.ids));
     let has_row = |at: usize, point: &Point<'_>| makes.contains(&make(point)) && joined.shows(at, key.definition) && asks(point);
     let members: Vec<usize> = points().filter(|(at, point)| has_row(*at, point)).map(|(at, _)| at).collect();
     let ids: Vec<_> = members.iter().map(|&at| (gathered.points[at].ids, gathered.points[at].kind)).collect();

@@ -12,7 +12,13 @@ const MOST_NAMED: usize = 4;
 
 /// Is it a definition of what an instrument measures?
 pub(super) fn measures(definition: &str) -> bool {
-    let energy = [MetricId::Power, MetricId::EnergyPerInferenceWindow, MetricId::EnergyPerInferenceJoined];
+    let energy = [
+        MetricId::Power,
+        MetricId::EnergyPerInferenceWindow,
+        MetricId::EnergyPerInferenceJoined,
+        MetricId::EnergyPerPrefillTokenWindow,
+        MetricId::EnergyPerPrefillTokenJoined,
+    ];
     energy.iter().any(|id| id.entry().definition == definition)
 }
 

@@ -5,14 +5,8 @@
 use super::gather::{Point, Run, key};
 use crate::plan::identity::point_identity;
 use crate::registry::{MetricEntry, MetricId};
-use crate::{
-    config::model::AxisValue,
-    store::record::{Identity, PointIds},
-};
+use crate::store::record::Identity;
 use serde_json::Value;
-
-/// Axes of which 0 means that nothing is measured.
-const TOKENS: [&str; 2] = ["n_prompt", "n_gen"];
 
 /// One or more points whose runs are repetitions of each other as far as a metric goes.
 pub(super) struct Pool<'a> {
@@ -25,12 +19,6 @@ pub(super) struct Pool<'a> {
 /// What the registry says of a metric; `None` of one that a campaign declares.
 pub(super) fn entry(name: &str, definition: &str) -> Option<&'static MetricEntry> {
     MetricId::ALL.iter().map(|id| id.entry()).find(|entry| entry.name == name && entry.definition == definition)
-}
-
-/// Could the point have this metric? A rate of no tokens is asked of nobody.
-pub(super) fn asks(ids: &PointIds, entry: &MetricEntry) -> bool {
-    let is_zero = |axis: &&str| TOKENS.contains(axis) && ids.axes.get(*axis) == Some(&AxisValue::Int(0));
-    !entry.conditions.iter().any(is_zero)
 }
 
 /// Groups of these points that differ in `free` axes alone: not in any other part of their identity, nor in declared conditions.

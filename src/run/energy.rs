@@ -46,7 +46,7 @@ pub fn of_run(result: &RunResult, manifest: &Manifest, reading: &Reading) -> Ene
         timed,
     };
     let figures = energy::figures(&evidence);
-    let metrics = energy::metrics(&figures, evidence.backend, &energy::without(&evidence));
+    let metrics = energy::metrics(&figures, &manifest.point, &energy::without(&evidence));
     Energy { issues: energy::issues(&figures, weight), figures, metrics }
 }
 
@@ -57,7 +57,7 @@ pub fn metrics_of(record: &Record) -> IndexMap<String, Metric> {
         record.metrics.get(power.name).filter(|metric| metric.definition == power.definition).and_then(|metric| metric.omitted_reason.as_ref());
     match (&record.energy[..], withheld) {
         ([], None) => IndexMap::new(),
-        (figures, withheld) => energy::metrics(figures, &record.backend.name, withheld.map_or("", String::as_str)),
+        (figures, withheld) => energy::metrics(figures, &record.ids.point, withheld.map_or("", String::as_str)),
     }
 }
 
