@@ -1,7 +1,7 @@
 //! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
 
-use super::llama_bench::help::{self, Unknown};
 use super::llama_bench::offload;
+use super::llama_help::{self, Unknown};
 use super::{RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
 use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
@@ -50,9 +50,7 @@ fn argv(work: &LlamaServerWork, model: &str) -> Vec<String> {
 /// Options of a point's command line that a build hasn't, by its help text.
 #[must_use]
 pub fn unknown_options(work: &LlamaServerWork, help: &str) -> Vec<Unknown> {
-    // Of a longer one the end wasn't kept: as of October 2026 it has 58,884 bytes.
-    const MOST_KEPT: usize = 64 << 10;
-    if help.len() < MOST_KEPT { help::unknown(help, &argv(work, "")) } else { Vec::new() }
+    llama_help::unknown(help, &argv(work, ""))
 }
 
 /// Tokens of context, of all requests at a time together: as asked for, else as many as they need.

@@ -3,6 +3,7 @@
 pub mod builtin;
 pub mod command;
 pub mod llama_bench;
+pub mod llama_help;
 pub mod llama_server;
 pub mod memory;
 pub mod output;

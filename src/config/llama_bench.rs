@@ -4,6 +4,7 @@ use super::{
     axes::FoundAxis,
     diagnose::{Diagnostics, tick},
 };
+use std::borrow::Cow;
 
 /// Its name among the tools of a build.
 pub const TOOL: &str = "llama_bench";
@@ -28,11 +29,17 @@ pub const TAKEN: &[(&[&str], &str)] = &[
     (&["-h", "--help", "--version", "--list-devices"], "with it nothing is measured"),
 ];
 
+/// An option as the tools of llama.cpp read it: in a long one `_` is `-`.
+#[must_use]
+pub fn llama_option(option: &str) -> Cow<'_, str> {
+    if option.starts_with("--") && option.contains('_') { option.replace('_', "-").into() } else { option.into() }
+}
+
 /// What `flags` of a tool of llama.cpp can't say.
 pub fn check_flags<'a>(backend: &str, axes: impl Iterator<Item = &'a FoundAxis>, taken: &[(&[&str], &str)], out: &mut Diagnostics) {
     for found in axes {
         let Some(flag) = found.axis.name.strip_prefix("flags.") else { continue };
-        if let Some((_, hint)) = taken.iter().find(|(flags, _)| flags.contains(&flag)) {
+        if let Some((_, hint)) = taken.iter().find(|(flags, _)| flags.contains(&&*llama_option(flag))) {
             out.error(found.key, format!("{} is no option for `flags` of {}", tick(flag), tick(backend))).hint(*hint);
         }
     }

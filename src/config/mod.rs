@@ -36,6 +36,7 @@ pub use declared::{Declared, reached_by, variables_of};
 pub(crate) use diagnose::nearest;
 pub use diagnose::{ConfigErrors, Diagnostic, Severity, Span};
 pub use expression::Known;
+pub use llama_bench::llama_option;
 pub use model::{Block, Campaign};
 pub use reference::campaign_reference;
 pub use schema::campaign_schema;

@@ -13,7 +13,7 @@ use crate::plan::power;
 use crate::plan::{JobState, PlannedJob, Work, diff, files};
 use crate::store::Broken;
 use indexmap::IndexMap;
-use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole, ProgramQuery};
+use isotherm_wire::inspect::{FileAnswer, FileQuery, FileRole, MOST_SAID_BYTES, ProgramQuery};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -234,15 +234,25 @@ impl DeviceNight<'_, '_> {
         let Some(report) = self.line.night.report(id) else { return Ok(()) };
         let (plan, jobs) = self.line.night.jobs(id);
         let wanted: BTreeSet<usize> = jobs.iter().filter(|job| self.line.night.options.concerns(&plan, job)).map(|job| job.slot.point).collect();
+        let mut cut = BTreeSet::new();
         for point in wanted.into_iter().map(|point| &plan.points[point]) {
             let Some(help) = files::said(point, files::HELP, &report) else { continue };
+            if help.len() >= MOST_SAID_BYTES {
+                let program = files::asked(point).first().map_or_else(String::new, |query| query.program.path.clone());
+                if cut.insert(program.clone()) {
+                    let kib = MOST_SAID_BYTES >> 10;
+                    let message = format!("the help of `{program}` on device `{id}` is longer than {kib} KiB: its options are not checked");
+                    self.line.emit(Event::Warning { message });
+                }
+                continue;
+            }
             let (program, unknown) = match &point.work {
                 Work::LlamaBench(work) => (&work.program, backend::llama_bench::unknown_options(work, &point.settings, help)),
                 Work::LlamaServer(work) => (&work.program, backend::llama_server::unknown_options(work, help)),
                 Work::Builtin { .. } | Work::Command(_) | Work::Later => continue,
             };
             if let Some(unknown) = unknown.into_iter().next() {
-                let version = files::said(point, files::VERSION, &report).and_then(backend::llama_bench::help::version);
+                let version = files::said(point, files::VERSION, &report).and_then(backend::llama_help::version);
                 return Err(Stop::Option(Box::new(UnknownOption {
                     option: unknown.option,
                     nearest: unknown.nearest,

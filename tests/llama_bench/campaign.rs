@@ -194,4 +194,19 @@ fn an_option_that_the_build_has_not_stops_the_campaign_before_anything_runs() {
     lab.write("tools/llama-bench", silent);
     lab.write("c.yaml", lab.read("c.yaml").replace("--flash-attn", "--flash-atn"));
     run(&lab, 0);
+    // A help whose end isn't kept can't say that an option isn't there.
+    let tool = TOOL.replace("LAB", &lab.path("").display().to_string());
+    lab.write("tools/llama-bench", tool.replace("--help) printf", "--help) head -c 300000 /dev/zero | tr '\\0' ' '; printf"));
+    let said = run(&lab, 0);
+    assert!(said.contains("the help of `tools/llama-bench` on device `here` is longer than 256 KiB: its options are not checked"), "{said}");
+}
+
+#[test]
+fn an_option_with_underscores_is_the_one_with_dashes() {
+    let lab = lab("n_prompt: 32\nn_gen: 0\nflags: { --flash_attn: \"on\" }");
+    run(&lab, 0);
+    assert!(lab.read("count").ends_with("--flash_attn on\n"), "{}", lab.read("count"));
+    lab.write("c.yaml", lab.read("c.yaml").replace("--flash_attn: \"on\"", "--n_prompt: 64"));
+    let said = lab.run(&["plan", "c.yaml"]).expect(2).stderr();
+    assert!(said.contains("`--n_prompt` is no option for `flags`") && said.contains("write `n_prompt`"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! Every recorded situation of llama-bench as a record: read, or failed for its reason with the tool's own words.
 
 use crate::shared;
-use isotherm::backend::llama_bench::help;
+use isotherm::backend::llama_help as help;
 use isotherm::backend::output::Stream;
 use isotherm::backend::{self, ParseSpec, RawOutput};
 use isotherm::run::assemble;

@@ -71,7 +71,7 @@ pub fn main() -> Result<(), String> {
     io::stdin().lock().read_line(&mut line).map_err(|e| e.to_string())?;
     let Order { argv, env, cwd } = serde_json::from_str(&line).map_err(|e| e.to_string())?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let output = Runner::contained().map_err(|e| e.to_string())?.run_in(&cwd, &env, &argv, LIMIT);
+    let output = Runner::contained().map_err(|e| e.to_string())?.ask_in(&cwd, &env, &argv, LIMIT);
     let answer = match output {
         Ok(output) => ProgramAnswer::Said(output.stdout + &output.stderr),
         Err(absent) => ProgramAnswer::Silent(absent.reason),

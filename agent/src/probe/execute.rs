@@ -4,7 +4,7 @@ use super::COPY;
 use super::trial::absent;
 use crate::contain::{self, Deadline, Keep, Launch};
 use crate::{capture, sys};
-use isotherm_wire::inspect::ContainmentCapability;
+use isotherm_wire::inspect::{ContainmentCapability, MOST_SAID_BYTES};
 use isotherm_wire::probe::{Absent, Cause};
 use isotherm_wire::task::Secrets;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Between TERM and KILL of a tool that doesn't answer.
 const GRACE_MS: u64 = 500;
-/// Output kept of each end of a stream, bytes.
+/// Output kept of each end of a stream of what is tried, bytes.
 const KEPT: usize = 64 << 10;
 
 /// Executes what is to be tried.
@@ -49,15 +49,23 @@ impl Runner {
 
     /// Execute a program with nothing of our environment, and wait for its end.
     pub fn run(&self, argv: &[&str], stdin: Option<String>, limit: Duration) -> Result<Output, Absent> {
-        self.launch("/", &BTreeMap::new(), argv, stdin, limit)
+        self.launch("/", &BTreeMap::new(), argv, stdin, limit, KEPT)
     }
 
-    /// The same in a directory, and with variables.
-    pub fn run_in(&self, cwd: &str, env: &BTreeMap<String, String>, argv: &[&str], limit: Duration) -> Result<Output, Absent> {
-        self.launch(cwd, env, argv, None, limit)
+    /// What it says of itself when it is executed in this directory, with these variables.
+    pub fn ask_in(&self, cwd: &str, env: &BTreeMap<String, String>, argv: &[&str], limit: Duration) -> Result<Output, Absent> {
+        self.launch(cwd, env, argv, None, limit, MOST_SAID_BYTES)
     }
 
-    fn launch(&self, cwd: &str, own_env: &BTreeMap<String, String>, argv: &[&str], stdin: Option<String>, limit: Duration) -> Result<Output, Absent> {
+    fn launch(
+        &self,
+        cwd: &str,
+        own_env: &BTreeMap<String, String>,
+        argv: &[&str],
+        stdin: Option<String>,
+        limit: Duration,
+        kept: usize,
+    ) -> Result<Output, Absent> {
         let Runner::Contained(capability) = self else { return Err(absent(Cause::NotTried, COPY)) };
         let env = [("PATH", crate::inspect::files::DEFAULT_PATH), ("LANG", "C.UTF-8"), ("RTEN_NUM_THREADS", "1")];
         let launch = Launch {
@@ -70,7 +78,7 @@ impl Runner {
             cpus: None,
         };
         let deadline = Deadline { timeout_ns: limit.as_nanos() as u64, grace_ns: GRACE_MS * 1_000_000 };
-        let keep = Keep { bytes: KEPT, secrets: &Secrets::default(), stamps: false };
+        let keep = Keep { bytes: kept, secrets: &Secrets::default(), stamps: false };
         let ended =
             contain::run(&launch, capability.level, deadline, -1, keep, None, &mut |_| {}).map_err(|e| absent(Cause::Failed, &e.to_string()))?;
         if let Some(why) = ended.launch_failed.or(ended.spawn_failed.map(|(why, _)| why)) {

@@ -29,11 +29,14 @@ pub struct ProgramQuery {
     pub env: BTreeMap<String, String>,
 }
 
+/// Kept of each stream of a program that is asked something. As of October 2026 the longest help text, of llama.cpp's server, has 58,884 bytes.
+pub const MOST_SAID_BYTES: usize = 256 << 10;
+
 /// The answer to one [`ProgramQuery`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgramAnswer {
-    /// Its stdout and stderr, one after the other, as far as they are text; whatever its exit code.
+    /// Its stdout and stderr, one after the other, as far as they are text, the beginning of each; whatever its exit code.
     Said(String),
     /// Why it said nothing: it isn't there, didn't answer in time, or wasn't asked.
     Silent(String),

@@ -2,6 +2,7 @@
 //! unseen. Pure.
 
 use super::output::Test;
+use crate::config::llama_option;
 use crate::registry::Code;
 use crate::store::record::Issue;
 use indexmap::IndexMap;
@@ -44,7 +45,7 @@ const REPEATED: [(&[&str], &str, Form); 22] = [
 ];
 
 fn repeated(option: &str) -> Option<(&'static str, Form)> {
-    REPEATED.iter().find(|(names, ..)| names.contains(&option)).map(|(_, field, form)| (*field, *form))
+    REPEATED.iter().find(|(names, ..)| names.contains(&&*llama_option(option))).map(|(_, field, form)| (*field, *form))
 }
 
 /// Of a command line the options that the tool repeats, with their values.
@@ -112,6 +113,7 @@ mod tests {
             ("-t", "4", "n_threads", json!(2), true),
             ("--threads", "4", "n_threads", json!("4"), false),
             ("-b", "512", "n_batch", json!(2048), true),
+            ("--n_gpu_layers", "9", "n_gpu_layers", json!(0), true),
             ("-ub", "512", "n_ubatch", json!(256), true),
             ("-ctk", "q8_0", "type_k", json!("q8_0"), false),
             ("-ctk", "q8_0", "type_k", json!("f16"), true),

@@ -4,11 +4,12 @@
 //! differs from build to build; nothing is passed that the point doesn't ask for.
 
 mod echo;
-pub mod help;
 mod output;
 mod spans;
 
+use super::llama_help::{self, Unknown};
 use super::{RawOutput, Reading, last_words, measured};
+use crate::config::llama_option;
 use crate::config::model::Settings;
 use crate::plan::point::LlamaBenchWork;
 use crate::registry::{Code, MetricId};
@@ -19,7 +20,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Options that offload to another device than the CPU, with the values that don't.
-const OFFLOADS: [(&[&str], &[&str]); 2] = [(&["-ngl", "--n-gpu-layers"], &["0", "-1", "auto"]), (&["-dev", "--device"], &["auto", "none"])];
+const OFFLOADS: [(&[&str], &[&str]); 2] =
+    [(&["-ngl", "--gpu-layers", "--n-gpu-layers"], &["0", "-1", "auto"]), (&["-dev", "--device"], &["auto", "none"])];
 /// What the tool says of a file that it can't use; the same words for every cause.
 const CANT_LOAD: &str = "failed to load model";
 
@@ -52,8 +54,8 @@ fn argv(work: &LlamaBenchWork, iterations: u32, model: &str) -> Vec<String> {
 
 /// Options of a point's command line that a build hasn't, by its help text.
 #[must_use]
-pub fn unknown_options(work: &LlamaBenchWork, settings: &Settings, help: &str) -> Vec<help::Unknown> {
-    help::unknown(help, &argv(work, settings.iterations, ""))
+pub fn unknown_options(work: &LlamaBenchWork, settings: &Settings, help: &str) -> Vec<Unknown> {
+    llama_help::unknown(help, &argv(work, settings.iterations, ""))
 }
 
 /// What of the campaign's request is this backend's own.
@@ -80,10 +82,10 @@ pub fn asked(work: &LlamaBenchWork, settings: &Settings) -> Asked {
 /// The options of a point that ask for another device than the CPU, as written.
 pub(super) fn offload(flags: &[String]) -> Option<String> {
     // Without a device nothing is offloaded, whatever the number of layers.
-    if flags.windows(2).any(|pair| ["-dev", "--device"].contains(&pair[0].as_str()) && pair[1] == "none") {
+    if flags.windows(2).any(|pair| ["-dev", "--device"].contains(&&*llama_option(&pair[0])) && pair[1] == "none") {
         return None;
     }
-    let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&pair[0].as_str()) && !none.contains(&pair[1].as_str()));
+    let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&&*llama_option(&pair[0])) && !none.contains(&pair[1].as_str()));
     let asked: Vec<String> = flags.windows(2).filter(asks).map(|pair| pair.join(" ")).collect();
     (!asked.is_empty()).then(|| asked.join(" "))
 }

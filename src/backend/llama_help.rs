@@ -1,5 +1,6 @@
-//! Options of a build of llama-bench, as its `--help` names them: they come and go between builds. Pure.
+//! Options of a build of llama.cpp's tools, as its `--help` names them: they come and go between builds. Pure.
 
+use crate::config::llama_option;
 use std::collections::BTreeSet;
 
 /// Names that are offered for an unknown one, at most.
@@ -25,12 +26,13 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
     words.take_while(|word| word.starts_with('-') && word.len() > 1)
 }
 
-/// The options of a command line that a build hasn't; none where its help says nothing.
+/// The options of a command line that a build hasn't; none where its help says nothing. A value behind a `=` is none: the tools take the
+/// whole word for the option.
 #[must_use]
 pub fn unknown(help: &str, argv: &[String]) -> Vec<Unknown> {
     let known = options(help);
     let is_option = |word: &&String| word.starts_with('-') && word.len() > 1 && word.parse::<f64>().is_err();
-    let missing = argv.iter().filter(is_option).filter(|word| !known.is_empty() && !known.contains(word.as_str()));
+    let missing = argv.iter().filter(is_option).filter(|word| !known.is_empty() && !known.contains(&*llama_option(word)));
     let mut unknown: Vec<Unknown> = missing.map(|option| Unknown { option: option.clone(), nearest: nearest(option, &known) }).collect();
     unknown.dedup();
     unknown
@@ -71,6 +73,9 @@ mod tests {
         let help = "  -ngl, --n-gpu-layers <n>\n  -m, --model <file>\n";
         assert_eq!(unknown(help, &argv("llama-bench -m x -ngl -1")), []);
         assert_eq!(unknown("Illegal instruction", &argv("llama-bench --frobnicate")), []);
+        // As the tools take them: `_` for `-` in long options, and no value behind a `=`.
+        assert_eq!(unknown(help, &argv("llama-bench --n_gpu_layers 3")), []);
+        assert_eq!(unknown(help, &argv("llama-bench --n-gpu-layers=3"))[0].nearest[0], "--n-gpu-layers");
         let found = unknown(help, &argv("llama-bench -m x --n-gpu-layer 3"));
         assert_eq!((found.len(), found[0].option.as_str(), found[0].nearest[0].as_str()), (1, "--n-gpu-layer", "--n-gpu-layers"));
     }
