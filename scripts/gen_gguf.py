@@ -136,6 +136,22 @@ MODELS = {
 }
 
 
+def write(models, folder, check):
+    """Write models (name: what makes its bytes) into a folder, or only compare them with what is there; the exit code."""
+    drifted = 0
+    for name, make in models.items():
+        path, data = folder / name, make()
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        elif not path.is_file() or path.read_bytes() != data:
+            print(f"{path}: missing, or not what scripts/{Path(sys.argv[0]).name} makes; run it", file=sys.stderr)
+            drifted += 1
+            continue
+        print(f"{hashlib.sha256(data).hexdigest()}  {len(data)} bytes  {name}")
+    return 1 if drifted else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description="make small GGUF models", usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
@@ -146,18 +162,7 @@ def main():
     if arguments.make:
         name, width, layers = arguments.make[0], int(arguments.make[1]), int(arguments.make[2])
         models = {name: lambda: llama(name, 3, Q8_0, width, layers, width // 64, width // 128, 3 * width, context=4096)}
-    drifted = 0
-    for name, make in models.items():
-        path, data = arguments.out / name, make()
-        if not arguments.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        elif not path.is_file() or path.read_bytes() != data:
-            print(f"{path}: missing, or not what scripts/gen_gguf.py makes; run it", file=sys.stderr)
-            drifted += 1
-            continue
-        print(f"{hashlib.sha256(data).hexdigest()}  {len(data)} bytes  {name}")
-    return 1 if drifted else 0
+    return write(models, arguments.out, arguments.check)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,11 @@ import argparse
 import hashlib
 import math
 import sys
-from pathlib import Path
 
+import gen_gguf
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-
-MODELS_DIR = Path(__file__).resolve().parent.parent / "configs" / "models"
 
 # Chosen among the first few hundred integers so that, with the inputs that the agent generates for `seed: 1`,
 # neighbours among the nine largest values of every output row are far apart compared with float32 rounding.
@@ -191,23 +189,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="make the example models under configs/models")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a committed file differs")
     check = parser.parse_args().check
-    drifted = 0
-    for file_name, make in MODELS.items():
-        path = MODELS_DIR / file_name
-        data = make()
-        if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        elif not path.is_file():
-            print(f"{path}: missing; run scripts/gen_models.py", file=sys.stderr)
-            drifted += 1
-            continue
-        elif path.read_bytes() != data:
-            print(f"{path}: differs from what scripts/gen_models.py makes", file=sys.stderr)
-            drifted += 1
-            continue
-        print(f"{hashlib.sha256(data).hexdigest()}  {len(data)} bytes  {file_name}")
-    return 1 if drifted else 0
+    return gen_gguf.write(MODELS, gen_gguf.MODELS_DIR, check)
 
 
 if __name__ == "__main__":
