@@ -1,4 +1,5 @@
 //! Models that controllers have copied here, by content: `<root>/models/<sha256>/<name>`, and `<sha256>.part` of one that isn't whole.
+//! Files of one model lie beside each other in `<root>/models/<set>/`, each copied by its own content.
 //!
 //! Takes chunks, gives whole files; must not know campaigns. A name says what a file must contain, not that it does: whoever asks for one
 //! has it looked at. Machines may share the directory, as they may share a home: what one writes is what another would.
@@ -11,6 +12,7 @@ use crate::{dirs, sys};
 use isotherm_wire::inspect::FileFact;
 use isotherm_wire::models::{Cached, Have, Wanted};
 use isotherm_wire::session::Failure;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -41,14 +43,16 @@ impl Cache {
         check(wanted)?;
         self.make_ours(&self.dir)?;
         let _held = self.hold().map_err(|e| self.unusable(&e))?;
-        let own = self.dir.join(&wanted.sha256);
+        let own = self.dir.join(wanted.set.as_ref().unwrap_or(&wanted.sha256));
         if fs::symlink_metadata(&own).is_ok() {
             self.make_ours(&own)?;
             if let Some(fact) = whole(&own, wanted, hashes) {
                 note(&own, campaign);
                 return Ok(Have::Whole(fact));
             }
-            fs::remove_dir_all(&own).map_err(|e| self.unusable(&e))?;
+            // The other files of a set may be right.
+            let wrong = if wanted.set.is_some() { remove_any(&own.join(&wanted.name)) } else { fs::remove_dir_all(&own) };
+            wrong.map_err(|e| self.unusable(&e))?;
         }
         let so_far = |offset| match sys::free_space(&self.dir) {
             Ok((free_bytes, _)) => Ok(Have::Part { offset, free_bytes }),
@@ -134,10 +138,7 @@ impl Cache {
         };
         let (own, part) = (self.dir.join(sha256), self.part_path(sha256));
         let bytes = [&own, &part].iter().filter_map(|path| Some(cached(path)?.bytes)).sum();
-        // A link that somebody has put there goes, what it points to stays.
-        let gone = |removed: io::Result<()>| removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
-        let remove = if fs::symlink_metadata(&own).is_ok_and(|meta| meta.is_dir()) { fs::remove_dir_all(&own) } else { fs::remove_file(&own) };
-        gone(remove).and_then(|()| gone(fs::remove_file(part))).map_err(|e| self.unusable(&e))?;
+        remove_any(&own).and_then(|()| remove_any(&part)).map_err(|e| self.unusable(&e))?;
         Ok(bytes)
     }
 
@@ -174,11 +175,22 @@ fn unusable(dir: &Path, reason: String) -> Failure {
     Failure::StateDirectory { path: dir.display().to_string(), reason, hint }
 }
 
+/// Remove what is there. A link that somebody has put there goes, what it points to stays.
+fn remove_any(path: &Path) -> io::Result<()> {
+    let is_dir = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
 /// The model if it has the content that is wanted, by the name that is wanted. Two models of one content are two names of it, or one where a
-/// file system has no hard links.
+/// file system has no hard links; a file of a set has the name that the others look for.
 fn whole(own: &Path, wanted: &Wanted, hashes: &mut HashCache) -> Option<FileFact> {
     let path = own.join(&wanted.name);
-    let there = if is_model(&path) { path } else { model_in(own).map(|there| if fs::hard_link(&there, &path).is_ok() { path } else { there })? };
+    let there = if is_model(&path) || wanted.set.is_some() {
+        path
+    } else {
+        model_in(own).map(|there| if fs::hard_link(&there, &path).is_ok() { path } else { there })?
+    };
     hashes.model(&there).ok().filter(|fact| fact.sha256 == wanted.sha256)
 }
 
@@ -191,7 +203,15 @@ fn note(own: &Path, campaign: &str) {
 
 /// The first model in a directory of its own, by name.
 fn model_in(own: &Path) -> Option<PathBuf> {
-    fs::read_dir(own).ok()?.flatten().map(|entry| entry.path()).filter(|path| is_model(path)).min()
+    models_in(own).into_iter().next()
+}
+
+/// All files there, by name: names of one content, or the files of a set.
+fn models_in(own: &Path) -> Vec<PathBuf> {
+    let mut models: Vec<PathBuf> =
+        fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| is_model(path)).collect();
+    models.sort();
+    models
 }
 
 fn is_model(path: &Path) -> bool {
@@ -212,9 +232,13 @@ fn cached(path: &Path) -> Option<Cached> {
     let name = path.file_name()?.to_str()?;
     let sha256 = name.strip_suffix(PART).filter(|_| meta.is_file()).unwrap_or(name).to_owned();
     check_sha256(&sha256).ok()?;
-    let model = meta.is_dir().then(|| model_in(path)).flatten();
+    let models = if meta.is_dir() { models_in(path) } else { Vec::new() };
+    // A content with two names is there once.
+    let by_inode: BTreeMap<u64, u64> =
+        models.iter().filter_map(|model| fs::symlink_metadata(model).ok()).map(|meta| (meta.ino(), meta.len())).collect();
+    let bytes = if meta.is_file() { meta.len() } else { by_inode.values().sum() };
+    let model = models.into_iter().next();
     let of_model = model.as_ref().and_then(|model| fs::symlink_metadata(model).ok());
-    let bytes = of_model.as_ref().or_else(|| meta.is_file().then_some(&meta)).map_or(0, fs::Metadata::len);
     let used = path.join(USED);
     let of_note = fs::symlink_metadata(&used).ok();
     let last_used = of_note.clone().or(of_model).unwrap_or(meta).mtime();
@@ -228,11 +252,12 @@ fn cached(path: &Path) -> Option<Cached> {
 }
 
 fn check(wanted: &Wanted) -> Result<(), Failure> {
-    let Wanted { sha256, bytes: _, name } = wanted;
+    let Wanted { sha256, bytes: _, name, set } = wanted;
     let fits = !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && !name.contains(['/', '\0']);
     if !fits {
         return Err(Failure::Other { message: format!("{name:?} is no name of a model's file") });
     }
+    set.as_deref().map_or(Ok(()), check_sha256)?;
     check_sha256(sha256)
 }
 
@@ -283,7 +308,7 @@ mod tests {
     }
 
     fn wanted() -> Wanted {
-        Wanted { sha256: sha256_hex(CONTENT), bytes: CONTENT.len() as u64, name: "m.onnx".into() }
+        Wanted { sha256: sha256_hex(CONTENT), bytes: CONTENT.len() as u64, name: "m.onnx".into(), set: None }
     }
 
     #[test]
@@ -341,7 +366,7 @@ mod tests {
         assert!(matches!(place.have(&wanted()), Err(Failure::ContentDiffers { expected, .. }) if expected == wanted().sha256));
         place.filled();
         // One that is longer than the model is of no use either.
-        let other = Wanted { sha256: sha256_hex(b"x"), bytes: 1, name: "x".into() };
+        let other = Wanted { sha256: sha256_hex(b"x"), bytes: 1, name: "x".into(), set: None };
         place.cache.put(&other.sha256, 0, b"xyz").unwrap();
         assert!(matches!(place.have(&other), Ok(Have::Part { offset: 0, .. })));
     }
@@ -374,8 +399,37 @@ mod tests {
     }
 
     #[test]
+    fn files_of_one_model_lie_beside_each_other_and_are_one_model() {
+        let mut place = Place::new();
+        let set = sha256_hex(b"all of them");
+        let contents = [&b"the first"[..], b"another one", b"the first"];
+        let wanted = |at: usize| Wanted {
+            sha256: sha256_hex(contents[at]),
+            bytes: contents[at].len() as u64,
+            name: format!("m-{:05}-of-00003.gguf", at + 1),
+            set: Some(set.clone()),
+        };
+        let own = place.dir.path().join("models").join(&set);
+        for (at, content) in contents.iter().enumerate() {
+            let wanted = wanted(at);
+            assert!(matches!(place.have(&wanted), Ok(Have::Part { offset: 0, .. })), "{at}");
+            place.cache.put(&wanted.sha256, 0, content).unwrap();
+            let Ok(Have::Whole(fact)) = place.have(&wanted) else { panic!("{at}") };
+            assert_eq!(Path::new(&fact.path), fs::canonicalize(own.join(&wanted.name)).unwrap());
+        }
+        let [Cached { sha256, name, bytes, .. }] = &place.cache.list().unwrap()[..] else { panic!() };
+        assert_eq!((sha256, name.as_deref(), *bytes), (&set, Some("m-00001-of-00003.gguf"), 29));
+        // One that isn't what it should be is copied again, and the others are not.
+        fs::write(own.join(&wanted(1).name), "something else").unwrap();
+        assert!(matches!(place.have(&wanted(1)), Ok(Have::Part { offset: 0, .. })));
+        assert!(matches!(place.have(&wanted(0)), Ok(Have::Whole(_))) && !own.join(&wanted(1).name).exists());
+        assert_eq!(place.cache.evict(&set).unwrap(), 18);
+        assert!(place.cache.list().unwrap().is_empty());
+    }
+
+    #[test]
     fn an_empty_model_is_a_model() {
-        let wanted = Wanted { sha256: sha256_hex(b""), bytes: 0, name: "empty".into() };
+        let wanted = Wanted { sha256: sha256_hex(b""), bytes: 0, name: "empty".into(), set: None };
         assert!(matches!(Place::new().have(&wanted), Ok(Have::Whole(fact)) if fact.bytes == 0));
     }
 
@@ -432,6 +486,7 @@ mod tests {
         }
         for sha256 in ["", "..", "../../x", &"A".repeat(64), &format!("{}/", "a".repeat(63))] {
             assert!(place.have(&Wanted { sha256: sha256.into(), ..wanted() }).is_err(), "{sha256:?}");
+            assert!(place.have(&Wanted { set: Some(sha256.into()), ..wanted() }).is_err(), "{sha256:?}");
             assert!(place.cache.put(sha256, 0, b"x").is_err() && place.cache.evict(sha256).is_err());
         }
     }

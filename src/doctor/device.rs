@@ -138,7 +138,7 @@ fn programs_models_inputs(device: &Device<'_>) -> Vec<Finding> {
         let path = full(&file.query.base, &file.query.path);
         let (check, name, remedy) = match &file.part {
             Part::Program => (Check::Program, format!("`{}`", file.query.path), "install it there, or correct `argv[0]`"),
-            Part::Model => {
+            Part::Model | Part::OfModel(_) => {
                 let id = point.model.as_ref().map(|model| model.declared.id.as_str()).unwrap_or_default();
                 let told = if file.is_pushed { format!("{} here, to be copied", file.query.path) } else { path.clone() };
                 (Check::Model, format!("`{id}`: {told}"), "put the file there, or correct `path` or `paths` of the model")
@@ -213,10 +213,10 @@ fn copies(device: &Device<'_>) -> Option<Finding> {
     let Readiness { state, models, files, .. } = device.readiness;
     let mut pushed: IndexMap<String, u64> = IndexMap::new();
     for point in device.points.iter().filter(|point| point.pushed().is_some()) {
-        let model = files::of_point(point).into_iter().find(|file| file.part == Part::Model)?;
-        if let Some(FileLook::Found { bytes, .. }) = files.get(&model.query.key) {
-            pushed.insert(model.query.path, *bytes);
-        }
+        let copied = files::of_point(point).into_iter().filter(|file| matches!(file.part, Part::Model | Part::OfModel(_)));
+        let bytes = |key: &String| if let Some(FileLook::Found { bytes, .. }) = files.get(key) { Some(*bytes) } else { None };
+        let bytes: Option<u64> = copied.map(|file| bytes(&file.query.key)).sum();
+        pushed.extend(bytes.and_then(|bytes| Some((point.model.as_ref()?.path.clone(), bytes))));
     }
     let is_there = |path: &str, bytes: u64| {
         let name = Path::new(path).file_name().map(|name| name.to_string_lossy());

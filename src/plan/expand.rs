@@ -355,7 +355,7 @@ matrix:
         let mut point = plan("  - { devices: a, backend: llama-bench, model: m }\n").unwrap().points.remove(0);
         let mut of = |path: &str| {
             point.model.as_mut().unwrap().path = path.into();
-            let others = files::of_point(&point).into_iter().filter(|file| matches!(file.part, Part::Inputs(_)));
+            let others = files::of_point(&point).into_iter().filter(|file| matches!(file.part, Part::OfModel(_)));
             others.map(|file| file.query.path).collect::<Vec<_>>()
         };
         assert_eq!(of("/m/big-00001-of-00003.gguf"), ["/m/big-00002-of-00003.gguf", "/m/big-00003-of-00003.gguf"]);

@@ -18,7 +18,7 @@ pub type Answers = BTreeMap<String, FileAnswer>;
 pub struct PointFile {
     pub part: Part,
     pub query: FileQuery,
-    /// It is the model, which is copied to the device: whoever copies it has the answer.
+    /// It is the model, or a file of it, which is copied to the device: whoever copies it has the answer.
     pub is_pushed: bool,
 }
 
@@ -32,6 +32,8 @@ pub enum Part {
     /// Pattern as written.
     Inputs(String),
     Model,
+    /// Another file of a model in several, by its number from 2.
+    OfModel(usize),
 }
 
 /// Everything that has to be looked up for a point.
@@ -47,8 +49,12 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
     let mut files = Vec::new();
     if let Some(model) = &point.model {
         files.push(PointFile { part: Part::Model, query: query(&model.path, FileRole::Data), is_pushed: pushed.is_some() });
-        let parts = other_parts(&model.path).into_iter();
-        files.extend(parts.map(|path| PointFile { query: query(&path, FileRole::Data), part: Part::Inputs(path), is_pushed: false }));
+        let others = other_parts(&model.path).into_iter().zip(2..);
+        files.extend(others.map(|(path, number)| PointFile {
+            part: Part::OfModel(number),
+            query: query(&path, FileRole::Data),
+            is_pushed: pushed.is_some(),
+        }));
     }
     let of_llama = match &point.work {
         Work::LlamaBench(work) => Some((&work.program, &work.flags)),
@@ -134,7 +140,7 @@ pub fn ran(point: &Point, answers: &Answers) -> Vec<RanFile> {
                 Part::Program if i == 0 => RanRole::Program,
                 Part::Program => RanRole::Interpreter,
                 Part::Argument(_) | Part::Flag(_) => RanRole::Argument,
-                Part::Inputs(_) => RanRole::Input,
+                Part::Inputs(_) | Part::OfModel(_) => RanRole::Input,
             };
             files.push(RanFile { role, name: query.path.clone(), file: file.clone() });
         }

@@ -159,6 +159,10 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
         match (&file.part, answer) {
             (Part::Model, FileAnswer::Found(facts)) => model = json!(facts.first().map(|f| &f.sha256)),
             (Part::Model, _) => model = json!("missing"),
+            (Part::OfModel(number), FileAnswer::Found(facts)) => {
+                hashes.insert(format!("model[{number}]"), json!(facts.first().map(|f| &f.sha256)));
+            }
+            (Part::OfModel(number), _) => _ = hashes.insert(format!("model[{number}]"), json!("missing")),
             (Part::Program, FileAnswer::Found(facts)) => {
                 for (name, fact) in ["argv[0]", "interpreter"].iter().zip(facts) {
                     hashes.insert((*name).into(), json!(fact.sha256));

@@ -8,12 +8,12 @@ use super::event::Event;
 use super::{RunError, Stop};
 use crate::config::model::Campaign;
 use crate::device::DeviceError;
-use crate::digest::hex;
-use crate::plan::files::{self, Answers};
+use crate::digest::{hex, sha256_hex};
+use crate::plan::files::{self, Answers, Part, PointFile};
 use crate::plan::{PlannedJob, Point};
 use indexmap::IndexMap;
 use isotherm_wire::codec::MAX_CHUNK_BYTES;
-use isotherm_wire::inspect::{FileAnswer, FileFact};
+use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery};
 use isotherm_wire::models::{Have, Wanted};
 use isotherm_wire::readiness::FileLook;
 use isotherm_wire::session::Failure;
@@ -52,10 +52,20 @@ impl DeviceNight<'_, '_> {
     pub(super) fn contents(&self, points: &[Point]) -> Result<Answers, Stop> {
         let mut answers = Answers::new();
         for point in points {
-            for file in files::of_point(point).into_iter().filter(|file| file.is_pushed) {
-                if let (Some(model), false) = (&point.model, answers.contains_key(&file.query.key)) {
-                    answers.insert(file.query.key, self.content(&source(&self.line.night.campaign.dir, &model.path))?);
+            let files: Vec<PointFile> = files::of_point(point).into_iter().filter(|file| file.is_pushed).collect();
+            for PointFile { query, .. } in &files {
+                if !answers.contains_key(&query.key) {
+                    answers.insert(query.key.clone(), self.content(&source(&self.line.night.campaign.dir, &query.path))?);
                 }
+            }
+            // A model is all its files or none.
+            let missing = |file: &PointFile| match answers.get(&file.query.key) {
+                Some(FileAnswer::Missing(why)) if matches!(file.part, Part::OfModel(_)) => Some(format!("{}: {why}", file.query.path)),
+                _ => None,
+            };
+            if let Some(why) = files.iter().find_map(missing) {
+                let of_first = files.into_iter().filter(|file| !matches!(file.part, Part::OfModel(_)));
+                answers.extend(of_first.map(|file| (file.query.key, FileAnswer::Missing(why.clone()))));
             }
         }
         Ok(answers)
@@ -139,19 +149,24 @@ impl DeviceNight<'_, '_> {
     fn needed(&self, todo: &[PlannedJob]) -> Vec<Push> {
         let Some(report) = self.line.night.report(&self.line.device.id) else { return Vec::new() };
         let plan = &self.plan;
-        let mut needed: IndexMap<(String, String), Push> = IndexMap::new();
+        let mut needed: IndexMap<(Option<String>, String, String), Push> = IndexMap::new();
         for point in todo.iter().map(|job| &plan.points[job.slot.point]) {
-            let (Some(model), Some(Ok(here))) = (&point.model, files::model(point, &report.files)) else { continue };
-            let keys = files::of_point(point).into_iter().filter(|file| file.is_pushed).map(|file| file.query.key);
-            if model.pushed.is_some() {
-                let name = Path::new(&model.path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-                let push = needed.entry((here.sha256.clone(), name.clone())).or_insert_with(|| Push {
+            let (Some(model), Some(Ok(_))) = (&point.model, files::model(point, &report.files)) else { continue };
+            let here = |file: PointFile| match report.files.get(&file.query.key)? {
+                FileAnswer::Found(facts) => Some((file.query, facts.first()?.clone())),
+                _ => None,
+            };
+            let files: Vec<(FileQuery, FileFact)> = files::of_point(point).into_iter().filter(|file| file.is_pushed).filter_map(here).collect();
+            let set = set_of(&files);
+            for (query, here) in files {
+                let name = name_of(&query.path);
+                let push = needed.entry((set.clone(), here.sha256.clone(), name.clone())).or_insert_with(|| Push {
                     model: model.declared.id.clone(),
-                    wanted: Wanted { sha256: here.sha256.clone(), bytes: here.bytes, name },
+                    wanted: Wanted { sha256: here.sha256.clone(), bytes: here.bytes, name, set: set.clone() },
                     here,
                     keys: BTreeSet::new(),
                 });
-                push.keys.extend(keys);
+                push.keys.insert(query.key);
             }
         }
         needed.into_values().collect()
@@ -226,15 +241,22 @@ impl DeviceNight<'_, '_> {
 /// Files here that the device of these points is to get copies of, by the keys of the questions that they answer; nothing is hashed.
 #[must_use]
 pub fn look_here(campaign: &Campaign, points: &[&Point]) -> BTreeMap<String, FileLook> {
-    let pushed = points.iter().flat_map(|point| {
-        let here = point.model.as_ref().map(|model| match open(&source(&campaign.dir, &model.path)) {
-            Ok((_, fact)) => FileLook::Found { files: 1, bytes: fact.bytes },
-            Err(e) => FileLook::Missing(e.to_string()),
-        });
-        let files = files::of_point(point).into_iter().filter(|file| file.is_pushed);
-        files.filter_map(move |file| Some((file.query.key, here.clone()?)))
-    });
-    pushed.collect()
+    let pushed = points.iter().flat_map(|point| files::of_point(point)).filter(|file| file.is_pushed);
+    let look = |path: &str| match open(&source(&campaign.dir, path)) {
+        Ok((_, fact)) => FileLook::Found { files: 1, bytes: fact.bytes },
+        Err(e) => FileLook::Missing(e.to_string()),
+    };
+    pushed.map(|file| (file.query.key, look(&file.query.path))).collect()
+}
+
+/// What names all files of a model in several: sha256 of their list, as `sha256sum` prints it.
+fn set_of(files: &[(FileQuery, FileFact)]) -> Option<String> {
+    let lines: BTreeSet<String> = files.iter().map(|(query, fact)| format!("{}  {}\n", fact.sha256, name_of(&query.path))).collect();
+    (lines.len() > 1).then(|| sha256_hex(lines.into_iter().collect::<String>().as_bytes()))
+}
+
+fn name_of(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// A path of the campaign, here.

@@ -4,7 +4,7 @@ use crate::lab::{User, eventually, for_each_user};
 use crate::rig::{Rig, signal};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 #[test]
 fn a_model_is_copied_once_and_runs_use_the_copy() {
@@ -145,4 +145,76 @@ fn a_copy_that_was_cut_goes_on_where_it_ended_whoever_was_killed() {
         let [sent] = rig.copies()[..] else { panic!() };
         assert!((total - offset..=total - offset + (512 << 10)).contains(&sent), "{sent} of {total}, from {offset} on");
     });
+}
+
+const PARTS: [&str; 3] = ["m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"];
+
+/// A model in three files, the last of which is as the first, and a run that says what lies beside the one that it is given.
+fn in_parts(user: User, model: &str) -> Rig {
+    let rig = Rig::new(user);
+    for (part, content) in PARTS.iter().zip(["the first", "another one", "the first"]) {
+        rig.lab.write(&format!("models/{part}"), content);
+    }
+    rig.lab.write("workload.sh", "#!/bin/sh\ncd \"$(dirname \"$1\")\" && cat m-*-of-00003.gguf\n");
+    rig.campaign("c", model);
+    rig
+}
+
+#[test]
+fn all_files_of_a_model_are_copied_beside_each_other() {
+    for_each_user(|user| {
+        let rig = in_parts(user, "path: models/m-00001-of-00003.gguf");
+        rig.run().expect(0);
+        let own = rig.lab.only_record("c");
+        rig.campaign("c", "path: models/m-00001-of-00003.gguf, push: true");
+        rig.run().expect(0);
+        assert!(!rig.cache().exists(), "the same content is the same point, wherever it lies");
+        rig.lab.run(&["run", "c.yaml", "--fresh"]).expect(0);
+        let record = rig.lab.only_record("c");
+        assert_eq!((&record["status"], &record["ids"]["point_identity"]), (&"ok".into(), &own["ids"]["point_identity"]));
+        assert_eq!(record["raw"]["stdout"]["head"]["data"], "the firstanother onethe first");
+        assert_eq!(rig.copies(), [9, 11, 9]);
+        // For people it is one model.
+        let kept = || {
+            serde_json::from_str::<serde_json::Value>(&rig.lab.run(&["models", "--json"]).expect(0).stdout()).unwrap()["kept"]
+                .as_array()
+                .unwrap()
+                .clone()
+        };
+        assert_eq!((kept().len(), &kept()[0]["name"], &kept()[0]["bytes"]), (1, &PARTS[0].into(), &29.into()));
+        // A file of it that is gone or another one is copied again, and no other.
+        let set = fs::read_dir(rig.cache()).unwrap().next().unwrap().unwrap().path();
+        fs::remove_file(set.join(PARTS[2])).unwrap();
+        fs::write(set.join(PARTS[1]), "rotten").unwrap();
+        rig.lab.run(&["run", "c.yaml", "--fresh"]).expect(0);
+        assert_eq!(rig.copies(), [9, 11, 9, 11, 9]);
+        // Another content of one file is another model.
+        rig.lab.write("models/m-00002-of-00003.gguf", "a third one");
+        let changed = rig.run().expect(0);
+        assert!(changed.stderr().contains("model[2] changed"), "{}", changed.stderr());
+        assert_eq!(kept().len(), 2);
+        rig.lab.run(&["models", "--evict", &set.file_name().unwrap().to_str().unwrap()[..8]]).expect(0);
+        assert!(kept().len() == 1 && !set.exists());
+        // What has come of a file goes on where it ended.
+        rig.lab.write("models/m-00002-of-00003.gguf", "another one");
+        let begun = rig.cache().join(format!("{}.part", isotherm::digest::sha256_hex(b"another one")));
+        fs::write(&begun, "another").unwrap();
+        if user == User::Ordinary {
+            chown(&begun, Some(65534), Some(65534)).unwrap();
+        }
+        rig.lab.run(&["run", "c.yaml", "--fresh"]).expect(0);
+        assert_eq!(rig.copies()[8..], [9, 4, 9]);
+        assert!(set.join(PARTS[1]).exists() && !begun.exists());
+    });
+}
+
+#[test]
+fn a_model_without_one_of_its_files_is_copied_nowhere() {
+    let rig = in_parts(User::Caller, "path: models/m-00001-of-00003.gguf, push: true");
+    fs::remove_file(rig.lab.path("models/m-00003-of-00003.gguf")).unwrap();
+    let failed = rig.run().expect(1);
+    assert!(failed.stderr().contains("models/m-00003-of-00003.gguf: No such file or directory; its job will fail"), "{}", failed.stderr());
+    assert!(!rig.cache().exists());
+    let doctor = rig.lab.run(&["doctor", "c.yaml"]).expect(1);
+    assert!(doctor.stdout().contains("models/m-00003-of-00003.gguf here, to be copied"), "{}", doctor.stdout());
 }

@@ -119,7 +119,7 @@ fn while_a_run_executes_no_other_is_started_and_nothing_of_it_is_given_away() {
     assert_eq!(client.refused(Request::End), busy);
     // Nor is a model copied, looked at or removed.
     let sha256 = "a".repeat(64);
-    assert_eq!(client.refused(Request::Have(Wanted { sha256: sha256.clone(), bytes: 3, name: "m".into() })), busy);
+    assert_eq!(client.refused(Request::Have(Wanted { sha256: sha256.clone(), bytes: 3, name: "m".into(), set: None })), busy);
     let put = client.say(Request::Put { sha256: sha256.clone(), offset: 0 });
     let mut chunk = Vec::new();
     write_bytes(&mut chunk, b"abc").unwrap();

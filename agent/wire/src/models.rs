@@ -11,6 +11,9 @@ pub struct Wanted {
     pub bytes: u64,
     /// Name of the file there, without a directory: tools look at its ending.
     pub name: String,
+    /// Of a file of a model in several: what names all of them, in the form of a sha256. They lie beside each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
 }
 
 /// How much of a wanted file is there.
@@ -26,8 +29,9 @@ pub enum Have {
 /// A file that is kept there, or what has been copied of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cached {
+    /// Of its content; of a model in several files what names all of them.
     pub sha256: String,
-    /// `None` = its copy is not complete.
+    /// Of the first of several. `None` = its copy is not complete.
     pub name: Option<String>,
     /// On disk.
     pub bytes: u64,
