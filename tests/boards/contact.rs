@@ -162,9 +162,7 @@ fn a_jump_host_and_whatever_stands_in_the_users_configuration() {
     // Each of these would spoil a session that relies on the configuration being plain.
     let more = "  ControlMaster auto\n  ControlPath /nowhere/%C\n  ControlPersist 1m\n  RequestTTY force\n  RemoteCommand echo hello\n  \
                 ForwardX11 yes\n  ForwardAgent yes\n  LocalCommand cat\n  PermitLocalCommand yes\n  SendEnv LANG\n  Compression yes\n  LogLevel ERROR\n";
-    let config = rig.bench.lab.read("ssh_config");
-    rig.bench.lab.write("ssh_config", format!("{config}{more}Host gate\n{}", config.split_once('\n').unwrap().1));
-    rig.campaign(", proxy_jump: gate");
+    rig.through_itself(more);
     rig.open(1);
     rig.run().expect(0);
     rig.settled([1, 1], 0);

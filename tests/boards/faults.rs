@@ -16,7 +16,7 @@ fn sealed(rig: &Rig) {
 fn a_cut_that_the_connection_outlives_costs_nothing() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let controller = rig.begin(None);
-    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    rig.has_started(1);
     rig.bench.cut();
     rig.open(1);
     sealed(&rig);
@@ -90,7 +90,7 @@ impl Cut {
 fn a_run_goes_on_through_a_cut_of_five_minutes() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let controller = Cut::FiveMinutes.begin(&rig);
-    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    rig.has_started(1);
     rig.bench.cut();
     Cut::FiveMinutes.wait(&rig);
     rig.open(1);
@@ -115,8 +115,7 @@ fn a_result_is_fetched_on_after_a_cut_of_five_minutes() {
 fn a_run_outlives_the_servers_end_of_its_connection() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let controller = rig.start();
-    let sessions: Vec<i32> = rig.bench.processes().into_iter().filter(|(_, line)| line.starts_with("sshd: ")).map(|(pid, _)| pid).collect();
-    rig.bench.kill(&sessions);
+    rig.end_sessions();
     eventually("the run is followed again", || (rig.events("link_lost") >= 1).then_some(()));
     rig.open(1);
     end(controller, 0);
@@ -268,7 +267,7 @@ fn prepared_through(cut: Cut) {
     let go_on = || {
         assert_eq!((prepares(), rig.executions(1)), (1, 0));
         rig.bench.lab.write("board/home/prepared", "");
-        eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+        rig.has_started(1);
     };
     // A step that took five minutes would have hung, by its own time-out.
     if cut == Cut::FiveMinutes {
@@ -296,14 +295,9 @@ fn a_result_whose_way_is_cut_is_fetched_once_whether_the_connection_outlives_it_
 fn fetched_through(cut: Cut) {
     const BULK: u64 = 1_000_000;
     let Some(rig) = Rig::new(&Setup::default()) else { return };
-    let bulk = format!("[ $1 = 2 ] || head -c {BULK} /dev/zero | tr '\\0' x >&2");
-    rig.bench.lab.write("board/home/workload.sh", format!("{}{bulk}\n", rig.bench.lab.read("board/home/workload.sh")));
+    rig.says_much(1, BULK);
     let controller = cut.begin(&rig);
-    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
-    assert!(rig.bench.slow_down("2mbit"), "this kernel has tbf");
-    let before = rig.bench.received();
-    rig.open(1);
-    eventually("most of it has come", || (rig.bench.received() - before > BULK * 2 / 3).then_some(()));
+    let before = rig.fetch_slowly(1, "2mbit", BULK * 2 / 3);
     rig.bench.cut();
     cut.wait(&rig);
     assert_eq!(rig.bench.lab.records("c").len(), 0, "cut too late");

@@ -126,9 +126,8 @@ fn a_companion_that_can_not_be_used_is_named_by_whoever_asks_its_board_and_once_
     assert!(finding["what"].as_str().unwrap().starts_with(words), "{finding}");
 
     let controller = crate::lab::spawn(rig.bench.isotherm(&["run", "c.yaml"]).env(agents::AGENTS_DIR_VARIABLE, &agents));
-    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
-    let sessions: Vec<i32> = rig.bench.processes().into_iter().filter(|(_, line)| line.starts_with("sshd: ")).map(|(pid, _)| pid).collect();
-    rig.bench.kill(&sessions);
+    rig.has_started(1);
+    rig.end_sessions();
     eventually("the run is followed again", || (rig.events("link_back") == 1).then_some(()));
     rig.open(1);
     let told = end(controller, 0).stderr();

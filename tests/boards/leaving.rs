@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
 const CLIENT: &str = "ssh -S none ";
+/// So much is said by a job whose result takes its time.
+const BULK: u64 = 1_000_000;
 
 fn signal(pid: i32, signal: i32) {
     // SAFETY: plain integers.
@@ -45,11 +47,9 @@ fn left_at_once(rig: &Rig, controller: Child) {
 fn ctrl_c_reaches_no_client_that_holds_a_connection() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     // Through a jump host it is two.
-    let config = rig.bench.lab.read("ssh_config");
-    rig.bench.lab.write("ssh_config", format!("{config}Host gate\n{}", config.split_once('\n').unwrap().1));
-    rig.campaign(", proxy_jump: gate");
+    rig.through_itself("");
     let controller = start(&rig);
-    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    rig.has_started(1);
     let clients = rig.bench.lab.pids_of("ssh");
     assert!(clients.len() >= 2, "{clients:?}");
     ctrl_c(&rig, &controller);
@@ -65,10 +65,9 @@ fn ctrl_c_reaches_no_client_that_holds_a_connection() {
 fn ctrl_c_reaches_no_client_that_is_on_its_way_back_to_a_run() {
     let Some(rig) = Rig::new(&Setup::default()) else { return };
     let controller = start(&rig);
-    eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
+    rig.has_started(1);
     signal(rig.bench.listener(), libc::SIGSTOP);
-    let sessions: Vec<i32> = rig.bench.processes().into_iter().filter(|(_, line)| line.starts_with("sshd: ")).map(|(pid, _)| pid).collect();
-    rig.bench.kill(&sessions);
+    rig.end_sessions();
     eventually("the link counts as lost", || (rig.events("link_lost") == 1).then_some(()));
     let client = connecting(&rig);
     ctrl_c(&rig, &controller);
@@ -84,16 +83,11 @@ fn ctrl_c_reaches_no_client_that_is_on_its_way_back_to_a_run() {
 
 #[test]
 fn a_result_that_is_being_fetched_is_waited_for_by_the_first_ctrl_c_and_who_leaves_all_the_same_hears_of_it() {
-    const BULK: u64 = 1_000_000;
     for is_left in [false, true] {
         let Some(rig) = Rig::new(&Setup::default()) else { return };
         rig.says_much(1, BULK);
         let controller = rig.begin(Some("1"));
-        eventually("job 1 has started", || (rig.executions(1) == 1).then_some(()));
-        assert!(rig.bench.slow_down("2mbit"), "this kernel has tbf");
-        let before = rig.bench.received();
-        rig.open(1);
-        eventually("a part of it has come", || (rig.bench.received() - before > BULK / 3).then_some(()));
+        rig.fetch_slowly(1, "2mbit", BULK / 3);
         signal(controller.id() as i32, libc::SIGINT);
         eventually("it was heard", || (rig.events("stopping") == 1).then_some(()));
         rig.bench.cut();
@@ -116,19 +110,14 @@ fn a_result_that_is_being_fetched_is_waited_for_by_the_first_ctrl_c_and_who_leav
 
 #[test]
 fn a_board_that_is_gone_when_everything_is_stored_is_not_waited_for_and_one_that_is_back_soon_is_given_back() {
-    const BULK: u64 = 1_000_000;
     for is_back in [false, true] {
         let Some(rig) = Rig::new(&Setup::default()) else { return };
         rig.says_much(2, BULK);
         std::fs::remove_file(rig.bench.lab.path("board/home/gate.2")).unwrap();
         rig.open(1);
         let controller = rig.begin(Some("1"));
-        eventually("job 2 has started", || (rig.executions(2) == 1).then_some(()));
-        assert!(rig.bench.slow_down("1mbit"), "this kernel has tbf");
-        let before = rig.bench.received();
-        rig.open(2);
         // Its keeper has answered for the last time, and most of that is on its way.
-        eventually("the last piece has begun to come", || (rig.bench.received() - before > BULK * 88 / 100).then_some(()));
+        rig.fetch_slowly(2, "1mbit", BULK * 88 / 100);
         let keeper = rig.bench.processes().into_iter().find(|(_, line)| line.contains(" keep ")).unwrap().0;
         signal(keeper, libc::SIGSTOP);
         eventually("everything is stored", || (rig.bench.lab.records("c").len() == 2).then_some(()));

@@ -81,6 +81,38 @@ matrix:
         spawn(self.bench.isotherm(&["run", "c.yaml"]).envs(alive_s.map(|seconds| ("ISOTHERM_SSH_ALIVE_S", seconds))))
     }
 
+    /// The board is its own jump host, `gate`; with these lines of its configuration where it isn't.
+    pub fn through_itself(&self, more: &str) {
+        let config = self.bench.lab.read("ssh_config");
+        self.bench.lab.write("ssh_config", format!("{config}{more}Host gate\n{}", config.split_once('\n').unwrap().1));
+        self.campaign(", proxy_jump: gate");
+    }
+
+    /// Wait until a job is executing, for the first time.
+    #[track_caller]
+    pub fn has_started(&self, job: u32) {
+        eventually(&format!("job {job} has started"), || (self.executions(job) == 1).then_some(()));
+    }
+
+    /// Let a job that is executing end on a slow wire, and wait until more than so many bytes of its result have come; what had come over it
+    /// before that.
+    #[track_caller]
+    pub fn fetch_slowly(&self, job: u32, rate: &str, bytes: u64) -> u64 {
+        self.has_started(job);
+        assert!(self.bench.slow_down(rate), "this kernel has tbf");
+        let before = self.bench.received();
+        self.open(job);
+        eventually("a part of it has come", || (self.bench.received() - before > bytes).then_some(()));
+        before
+    }
+
+    /// End the server's end of each connection.
+    #[track_caller]
+    pub fn end_sessions(&self) {
+        let sessions = self.bench.processes().into_iter().filter(|(_, line)| line.starts_with("sshd: "));
+        self.bench.kill(&sessions.map(|(pid, _)| pid).collect::<Vec<_>>());
+    }
+
     pub fn open(&self, job: u32) {
         for home in &self.homes {
             self.bench.lab.write(&format!("{home}/gate.{job}"), "");
