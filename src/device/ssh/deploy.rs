@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::io::BufReader;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
     use std::process::{Command, Stdio};
 
@@ -269,6 +270,22 @@ mod tests {
             let (said, moved) = deploy_here(&["/bin/sh"], home.path(), tools.to_str().unwrap(), &order(None), AGENT);
             assert!(said.unwrap().starts_with("serve --nonce "));
             assert_eq!(moved, 4, "one copy");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_another_machine_makes_at_the_same_moment_is_as_good_as_ones_own() {
+        for shell in shells() {
+            let home = tempfile::tempdir().unwrap();
+            let tools = home.path().join("tools");
+            fs::create_dir(&tools).unwrap();
+            // The other one is faster.
+            fs::write(tools.join("mkdir"), "#!/bin/sh\n/bin/mkdir \"$@\"\nexec /bin/mkdir \"$@\"\n").unwrap();
+            fs::set_permissions(tools.join("mkdir"), fs::Permissions::from_mode(0o700)).unwrap();
+            let path = format!("{}:{PATH}", tools.display());
+            let (said, _) = deploy_here(&shell, home.path(), &path, &order(None), AGENT);
+            assert!(said.unwrap().starts_with("serve --nonce "));
+            assert_eq!(fs::read_dir(home.path().join(".cache/isotherm")).unwrap().count(), 1, "{shell:?}");
         }
     }
 

@@ -22,7 +22,8 @@ expand() {
 # Directory $1, made if it isn't there, is ours alone; else says why not.
 usable() {
     mkdir -p "${1%/*}" 2>&1 || return
-    [ -d "$1" ] || mkdir -m 700 "$1" 2>&1 || return
+    # Another machine that shares its place may make it at the same moment; what counts is how it is then.
+    [ -d "$1" ] || mkdir -m 700 "$1" 2> /dev/null || [ -d "$1" ] || mkdir -m 700 "$1" 2>&1 || return
     # Mode, links, owner.
     set -- $(LC_ALL=C ls -ldn "$1" 2>&1)
     case $1 in
