@@ -267,12 +267,21 @@ fn metrics(asked: &Asked, requests: &[Request]) -> Vec<(String, Metric)> {
         of_each(MetricId::ServerPrefillTps, &prefill, "no timings of the server"),
         of_each(MetricId::ServerDecodeTps, &decode, "no timings of the server"),
     ];
+    let (start, end) = window(requests);
+    let seconds = end.saturating_sub(start) as f64 / 1e9;
+    let of_all = |id: MetricId, counted: f64| {
+        let (name, metric) = measured(id, &[counted / seconds]);
+        (name, Metric { n: n as u32, spread: None, ..metric })
+    };
+    metrics.push(match requests.iter().map(|request| request.tokens).sum::<Option<u64>>() {
+        Some(tokens) if seconds > 0.0 => of_all(MetricId::ServedTps, tokens as f64),
+        _ => absent(MetricId::ServedTps, "the server tells no number of tokens, or no time passed".into()),
+    });
     if let Some(slo) = asked.slo {
         let keeps = |value: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| value.is_some_and(|value| value <= limit));
         let good = requests.iter().filter(|request| keeps(ttft(request), slo.ttft_ms) && keeps(tpot(request), slo.tpot_ms)).count();
-        let (start, end) = window(requests);
-        let (name, metric) = measured(MetricId::Goodput, &[good as f64 / (end.saturating_sub(start) as f64 / 1e9)]);
-        metrics.push((name, Metric { n: n as u32, spread: None, label: Some(slo.to_string()), ..metric }));
+        let (name, metric) = of_all(MetricId::Goodput, good as f64);
+        metrics.push((name, Metric { label: Some(slo.to_string()), ..metric }));
     }
     metrics
 }

@@ -11,6 +11,7 @@ mod trace;
 pub use figure::Timed;
 pub use ladder::{may_be_of_record, period};
 
+use crate::config::model::AxisValue;
 use crate::registry::{Code, MetricId};
 use crate::store::energy::{CheckName, CheckOutcome, CrossCheck, EnergyFigure, Scope};
 use crate::store::issue::{Issue, Severity};
@@ -149,10 +150,15 @@ pub fn metrics(figures: &[EnergyFigure], point: &PointIds, none: &str) -> IndexM
         Some(figure) => figure.mean_w.ok_or_else(|| reason(figure.omitted_reason.as_ref())),
     };
     let mut metrics = IndexMap::from([metric(MetricId::Power, power)]);
-    // What is counted in a window are inferences of the one and tokens of the other, in J and in mJ.
-    let counted =
-        [(MetricId::EnergyPerInferenceWindow, 1.0), (MetricId::EnergyPerTokenWindow, 1000.0), (MetricId::EnergyPerPrefillTokenWindow, 1000.0)];
-    for (id, of_a_joule) in counted {
+    // What is counted in a window are inferences, tokens, or requests of `n_gen` tokens each; in J or in mJ.
+    let tokens = if let Some(AxisValue::Int(n_gen @ 1..)) = point.axes.get("n_gen") { Some(*n_gen as f64) } else { None };
+    let counted = [
+        (MetricId::EnergyPerInferenceWindow, Some(1.0)),
+        (MetricId::EnergyPerTokenWindow, Some(1000.0)),
+        (MetricId::EnergyPerPrefillTokenWindow, Some(1000.0)),
+        (MetricId::EnergyPerServedTokenWindow, tokens.map(|tokens| 1000.0 / tokens)),
+    ];
+    for (id, of_a_joule) in counted.into_iter().filter_map(|(id, of_a_joule)| Some((id, of_a_joule?))) {
         if id.entry().backends.contains(&point.backend.as_str()) && id.entry().is_asked_of(point) {
             let energy = match figure {
                 None => Err(none.to_owned()),

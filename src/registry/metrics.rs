@@ -248,6 +248,18 @@ isotherm_wire::table! {
             independent_of: &[],
             defects: "The server's word; queueing and the wire are not in it",
         }
+        ServedTps {
+            name: "served_tps",
+            unit: Unit::TokensPerSecond,
+            better: Better::Higher,
+            definition: "client.served.v1",
+            backends: &["llama-server"],
+            given: Given::Yes,
+            is: "Tokens generated for all requests ÷ seconds from the first one sent to the last one answered, prefill of the prompts included",
+            conditions: &["n_prompt", "n_gen"],
+            independent_of: &[],
+            defects: "Depends on how long the prompts are; at the end not all clients are busy",
+        }
         Goodput {
             name: "goodput_rps",
             unit: Unit::RequestsPerSecond,
@@ -331,6 +343,31 @@ isotherm_wire::table! {
             conditions: &["n_prompt", "depth"],
             independent_of: &[],
             defects: "Of what the instrument measures; where a sample lies is known by when the tool's lines arrived. Withheld where the window or its edges are too uncertain",
+        }
+        EnergyPerServedTokenJoined {
+            name: "energy_per_token_mj",
+            unit: Unit::Millijoules,
+            better: Better::Lower,
+            definition: "energy.served_joined.v1",
+            backends: &["llama-server"],
+            given: Given::Yes,
+            is: "Power of the power run ÷ `served_tps` of the timing run of the same repetition: prefill of the prompts is in it",
+            conditions: &["n_prompt", "n_gen"],
+            independent_of: &[],
+            defects: "Depends on how long the prompts are. Two runs; withheld where the means of their own times for a token differ by more than 5 %. Of what the instrument measures",
+        }
+        EnergyPerServedTokenWindow {
+            name: "energy_per_token_mj",
+            unit: Unit::Millijoules,
+            better: Better::Lower,
+            definition: "energy.served_window.v1",
+            backends: &["llama-server"],
+            given: Given::Yes,
+            is: "Gross energy from the first request sent to the last one answered ÷ tokens generated for all of them: prefill of the prompts is in it. In runs in \
+                 which instruments are read",
+            conditions: &["n_prompt", "n_gen"],
+            independent_of: &[],
+            defects: "Depends on how long the prompts are. Of what the instrument measures. Withheld where the window or its edges are too uncertain",
         }
         Power {
             name: "power_w",

@@ -33,10 +33,11 @@ struct Joint {
     of_a_mj: f64,
 }
 
-static JOINTS: [Joint; 3] = [
+static JOINTS: [Joint; 4] = [
     Joint { joined: MetricId::EnergyPerInferenceJoined, pace: MetricId::Latency, one: "an inference", of_a_mj: 1e-3 },
     Joint { joined: MetricId::EnergyPerTokenJoined, pace: MetricId::DecodeTps, one: "a token", of_a_mj: 1.0 },
     Joint { joined: MetricId::EnergyPerPrefillTokenJoined, pace: MetricId::PrefillTps, one: "a token", of_a_mj: 1.0 },
+    Joint { joined: MetricId::EnergyPerServedTokenJoined, pace: MetricId::ServedTps, one: "a token", of_a_mj: 1.0 },
 ];
 
 impl Joint {
@@ -290,6 +291,15 @@ mod tests {
         let all = model([prefill.clone(), prefill.power(6.0), decode.clone(), decode.power(6.0)]);
         let rows = |definition| table(&all, definition).rows.iter().map(|row| row.number.as_ref().unwrap().value.round()).collect::<Vec<_>>();
         assert_eq!((rows("energy.prefill_joined.v1"), rows("energy.joined.v1")), (vec![60.0], vec![500.0]));
+    }
+
+    #[test]
+    fn energy_per_served_token_is_the_power_of_the_one_run_over_the_tokens_served_in_the_other() {
+        let point = PointIds { backend: "llama-server".into(), ..point(&[]) };
+        let served = |tps| run(&point, 0).metric("served_tps", Some(tps), "tokens/s", "client.served.v1", Better::Higher);
+        let of = |power_tps| table(&model([served(12.0), served(power_tps).power(6.0)]), "energy.served_joined.v1").rows[0].clone();
+        assert!((of(11.8).number.unwrap().value - 500.0).abs() < 1e-9);
+        assert_eq!(codes(&of(11.0)), [Code::RatesDiffer]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Energy of tokens: a stand-in for llama-bench, whose samples take as long as it says, on a board with a monitor of its input.
+//! Energy of tokens: stand-ins for llama.cpp's tools, which take as long as they are told to, on a board with a monitor of its input.
 
 use crate::board::Board;
 use crate::lab::User;
@@ -17,25 +17,72 @@ result 0 14 700000000
 sleep 0.3
 "#;
 
-fn board(power: &str) -> Option<Board> {
+/// A server that takes half a second for a prompt and a twentieth for each of its 8 tokens.
+const SERVER: &str = r#"#!/usr/bin/env python3
+import http.server, json, sys, time
+if sys.argv[1].startswith("--"):
+    sys.exit()
+model = sys.argv[sys.argv.index("-m") + 1]
+GET = {
+    "/health": {"status": "ok"},
+    "/props": {"model_path": model, "total_slots": 2, "default_generation_settings": {"n_ctx": 256}},
+    "/v1/models": {"data": [{"id": model, "meta": {"n_vocab": 384}}]},
+}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def start(self):
+        self.send_response(200)
+        self.end_headers()
+    def do_GET(self):
+        self.start()
+        self.wfile.write(json.dumps(GET[self.path]).encode())
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.start()
+        if self.path == "/tokenize":
+            return self.wfile.write(b'{"tokens": [1]}')
+        event = lambda **event: self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        time.sleep(0.5)
+        for _ in range(asked["n_predict"]):
+            time.sleep(0.05)
+            event(content="x", stop=False)
+        event(content="", stop=True, tokens_evaluated=len(asked["prompt"]), tokens_predicted=asked["n_predict"])
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler).serve_forever()
+"#;
+
+const BENCH: Workload<'_> =
+    Workload { backend: "llama-bench", tool: "llama_bench", program: TOOL, asked: "n_prompt: 32, n_gen: 14, depth: 64, iterations: 2" };
+const SERVED: Workload<'_> =
+    Workload { backend: "llama-server", tool: "llama_server", program: SERVER, asked: "n_prompt: 32, n_gen: 8, concurrency: 2, iterations: 2" };
+
+struct Workload<'a> {
+    backend: &'a str,
+    tool: &'a str,
+    program: &'a str,
+    asked: &'a str,
+}
+
+fn board(workload: &Workload<'_>, power: &str) -> Option<Board> {
+    let Workload { backend, tool, program, asked } = workload;
     let board = Board::new(User::Caller)?;
     // What this machine has is hidden.
     board.lab.write("sys/class/powercap", "");
     for (file, text) in [("name", "ina226"), ("power1_label", "VDD_IN"), ("power1_input", "6000000")] {
         board.set(&format!("class/hwmon/hwmon0/{file}"), text);
     }
-    board.lab.write("tool", TOOL);
+    board.lab.write("tool", program);
     board.lab.write("q.gguf", "GGUF");
-    let work = "backend: llama-bench, model: q, n_prompt: 32, n_gen: 14, depth: 64, iterations: 2 }\nmodels: { q: { path: q.gguf } }";
+    let work = format!("backend: {backend}, model: q, {asked} }}\nmodels: {{ q: {{ path: q.gguf }} }}");
     let campaign =
-        board.lab.read("c.yaml").replace("backend: command, argv: [./workload.sh] }", work).replace("power: together", &format!("power: {power}"));
-    board.lab.write("c.yaml", campaign.replace("here: { local: {} }", "here: { local: {}, builds: { own: { llama_bench: ./tool } } }"));
+        board.lab.read("c.yaml").replace("backend: command, argv: [./workload.sh] }", &work).replace("power: together", &format!("power: {power}"));
+    board.lab.write("c.yaml", campaign.replace("here: { local: {} }", &format!("here: {{ local: {{}}, builds: {{ own: {{ {tool}: ./tool }} }} }}")));
     Some(board)
 }
 
 #[test]
 fn a_token_has_the_energy_of_the_samples_of_decode_and_of_nothing_around_them() {
-    let Some(board) = board("together") else { return };
+    let Some(board) = board(&BENCH, "together") else { return };
     board.run(&["run", "c.yaml"]).expect(0);
     let record = board.record();
     let ns = |value: &Value| value.as_u64().unwrap();
@@ -62,11 +109,45 @@ fn a_token_has_the_energy_of_the_samples_of_decode_and_of_nothing_around_them() 
 
 #[test]
 fn a_timing_run_and_a_power_run_give_the_energy_of_a_token_together() {
-    let Some(board) = board("split") else { return };
+    let Some(board) = board(&BENCH, "split") else { return };
     board.run(&["run", "c.yaml"]).expect(0);
     let report: Value = serde_json::from_str(&board.run(&["report", "results/c", "--format", "json"]).expect(0).stdout()).unwrap();
     let joined = report["tables"].as_array().unwrap().iter().find(|table| table["definition"] == "energy.joined.v1").unwrap();
     assert_eq!(joined["metric"], "energy_per_token_mj");
     // 6 W at 14 tokens in 0.7 s.
     assert!((joined["rows"][0]["number"]["value"].as_f64().unwrap() - 300.0).abs() < 0.1, "{joined}");
+}
+
+#[test]
+fn a_served_token_has_the_energy_of_all_requests_their_prompts_included() {
+    let Some(board) = board(&SERVED, "together") else { return };
+    board.run(&["run", "c.yaml"]).expect(0);
+    let record = board.record();
+    let window_s = |record: &Value| {
+        let ns = |name: &str| record["iterations"][name].as_u64().unwrap();
+        (ns("window_end_ns") - ns("window_start_ns")) as f64 / 1e9
+    };
+    // Two clients with two requests of 0.9 s each.
+    assert!(window_s(&record) > 1.8 && record["energy"][0]["window"]["inferences"] == 4, "{}", record["energy"][0]);
+    let metric = &record["metrics"]["energy_per_token_mj"];
+    let expected = 6000.0 * window_s(&record) / 32.0;
+    assert!((metric["value"].as_f64().unwrap() / expected - 1.0).abs() < 1e-3, "{metric}, not {expected}");
+    assert_eq!((&metric["unit"], &metric["definition"]), (&"mJ".into(), &"energy.served_window.v1".into()));
+    let served = record["metrics"]["served_tps"]["value"].as_f64().unwrap();
+    assert!((served * window_s(&record) - 32.0).abs() < 1e-6, "{served}");
+    let reread = board.run(&["reparse", "results/c"]).expect(0);
+    assert_eq!(board.record(), record, "{}", reread.stdout());
+}
+
+#[test]
+fn a_timing_run_and_a_power_run_give_the_energy_of_a_served_token_together() {
+    let Some(board) = board(&SERVED, "split") else { return };
+    board.run(&["run", "c.yaml"]).expect(0);
+    let records = board.lab.records("c");
+    let timing = records.iter().find(|(_, record)| record["ids"]["kind"] == "timing").unwrap();
+    let expected = 6000.0 / timing.1["metrics"]["served_tps"]["value"].as_f64().unwrap();
+    let report: Value = serde_json::from_str(&board.run(&["report", "results/c", "--format", "json"]).expect(0).stdout()).unwrap();
+    let joined = report["tables"].as_array().unwrap().iter().find(|table| table["definition"] == "energy.served_joined.v1").unwrap();
+    assert_eq!(joined["metric"], "energy_per_token_mj");
+    assert!((joined["rows"][0]["number"]["value"].as_f64().unwrap() / expected - 1.0).abs() < 1e-3, "{joined}, not {expected}");
 }

@@ -41,6 +41,9 @@ fn numbers_are_medians_over_requests_and_gaps_those_of_all() {
     assert_eq!((reading.metrics["ttft_ms"].n, reading.metrics["itl_ms"].n), (3, 9));
     assert_eq!(reading.metrics["ttft_ms"].samples, [50.0, 70.0, 90.0]);
     assert!(!reading.metrics.contains_key("goodput_rps"), "nothing is declared");
+    // 12 tokens from 0 to 322 ms.
+    assert!((value("served_tps") - 12.0 / 0.322).abs() < 1e-9);
+    assert_eq!((reading.metrics["served_tps"].n, reading.metrics["served_tps"].spread.is_none()), (3, true));
 }
 
 #[test]
