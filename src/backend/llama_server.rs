@@ -1,8 +1,9 @@
 //! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
 
-use super::llama_bench::offload;
+use super::llama_bench::{OFFLOADS, offload};
 use super::llama_help::{self, Unknown};
 use super::{RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
+use crate::config::llama_option;
 use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
 use crate::registry::{Code, MetricId};
@@ -135,7 +136,11 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
     reading.failure = failure(asked, &output, raw);
     reading.issues.extend(prompt_cached(&output.requests));
-    reading.issues.extend(cpu_fallback(asked, raw));
+    let offloaded = offloaded(raw);
+    if let Some((offloaded, layers)) = offloaded {
+        reading.executed.extend([("layers_offloaded", offloaded), ("layers", layers)].map(|(name, number)| (name.to_owned(), number.into())));
+    }
+    reading.issues.extend(cpu_fallback(asked, raw, offloaded));
     let tokens = u64::from(asked.n_prompt) + u64::from(asked.n_gen);
     reading.issues.extend(output.server.as_ref().and_then(|server| beyond_trained_context(tokens, server.context_trained?)));
     if reading.failure.is_none() {
@@ -230,13 +235,42 @@ fn prompt_cached(requests: &[Request]) -> Option<Issue> {
     Some(Issue::new(Code::PromptCached, message))
 }
 
-/// A GPU was asked for and none was there: the server goes on with the CPU, and says so in its log alone.
-fn cpu_fallback(asked: &Asked, raw: &RawOutput) -> Option<Issue> {
+/// `load_tensors: offloaded 20/33 layers to GPU`, as builds for a GPU log it, of October 2026 from `-lv 4` on. One that tries first what fits
+/// (`-fit`) says it again of the model that it serves; a draft model comes after that.
+fn offloaded(raw: &RawOutput) -> Option<(u64, u64)> {
+    let log = String::from_utf8_lossy(&raw.stderr.kept);
+    let mut said = log.lines().filter_map(|line| {
+        let (offloaded, layers) = line.split_once("load_tensors: offloaded ")?.1.split_once(" layers to GPU")?.0.split_once('/')?;
+        Some((offloaded.parse().ok()?, layers.parse().ok()?))
+    });
+    let first: (u64, u64) = said.next()?;
+    Some(said.rfind(|(_, layers)| *layers == first.1).unwrap_or(first))
+}
+
+/// A GPU was asked for and none was there, or one with room for fewer layers: the server goes on with the CPU, and says so in its log alone.
+fn cpu_fallback(asked: &Asked, raw: &RawOutput, offloaded: Option<(u64, u64)>) -> Option<Issue> {
     const NO_GPU: &str = "no usable GPU found";
     let flags = asked.offload.as_ref()?;
     let log = String::from_utf8_lossy(&raw.stderr.kept);
-    let said = log.lines().find(|line| line.contains(NO_GPU))?;
-    Some(Issue::new(Code::CpuFallback, format!("`{flags}` asks for a GPU, and the server used none: {}", said.trim())))
+    let issue = |what: String| Some(Issue::new(Code::CpuFallback, format!("`{flags}` asks for a GPU, and the server {what}")));
+    if let Some(said) = log.lines().find(|line| line.contains(NO_GPU)) {
+        return issue(format!("used none: {}", said.trim()));
+    }
+    let (offloaded, layers) = offloaded?;
+    // The model's own number of layers is all that can be asked for.
+    let wanted = layers_asked_for(flags).map(|asked| asked.min(layers));
+    match wanted {
+        _ if offloaded == 0 => issue(format!("put none of the model's {layers} layers there")),
+        Some(wanted) if offloaded < wanted => issue(format!("put {offloaded} of the model's {layers} layers there, not {wanted}")),
+        _ => None,
+    }
+}
+
+/// By options as [`offload`] gives them; `None` = that is left to the server.
+fn layers_asked_for(flags: &str) -> Option<u64> {
+    let words: Vec<&str> = flags.split(' ').collect();
+    let number = words.windows(2).rfind(|pair| OFFLOADS[0].0.contains(&&*llama_option(pair[0])))?[1];
+    if number == "all" { Some(u64::MAX) } else { number.parse().ok() }
 }
 
 /// At least one request, each with the tokens that were asked for.

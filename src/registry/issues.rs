@@ -44,9 +44,11 @@ isotherm_wire::table! {
             severity: Severity::Error,
             means: "The CPU computed what a GPU was asked for",
             when: "`llama-bench`: `-ngl` or `-dev` asks for a GPU, and the tool names none that it used: its `gpu_info` is empty or its `backends` \
-                   are `CPU`",
+                   are `CPU`. `llama-server`: its log says that it found no usable GPU, or that it put none of the model's layers there, or fewer \
+                   than `-ngl` asks for and the model has",
             headline: Headline::LeftOut,
-            hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), or leave the option out",
+            hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), ask for as many layers as fit into \
+                   its memory, or leave the option out",
         }
         ExecutedDiffers {
             code: "executed_differs",

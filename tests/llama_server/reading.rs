@@ -144,7 +144,11 @@ fn a_gpu_that_was_asked_for_and_is_not_there_makes_the_record_invalid() {
         let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
         let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], ..ServeOutput::default() };
         let raw = RawOutput { stdout: stream(serde_json::to_vec(&output).unwrap()), stderr: stream(log.as_bytes().to_vec()), ..RawOutput::default() };
-        backend::read(&ParseSpec::LlamaServer(asked), &raw, 0).issues.iter().map(|issue| issue.message.clone()).collect::<Vec<_>>()
+        let reading = backend::read(&ParseSpec::LlamaServer(asked), &raw, 0);
+        let layers = ["layers_offloaded", "layers"].map(|name| reading.executed.get(name).and_then(|number| number.as_u64()));
+        assert!(layers == [None; 2] || log.contains(&format!("{}/{} layers to GPU", layers[0].unwrap(), layers[1].unwrap())), "{layers:?}");
+        assert_eq!(layers[0].is_some(), log.contains("offloaded"));
+        reading.issues.iter().map(|issue| issue.message.clone()).collect::<Vec<_>>()
     };
     let log = "warning: no usable GPU found, --gpu-layers option will be ignored\nwarning: one possible reason is …\n";
     assert_eq!(
@@ -152,6 +156,27 @@ fn a_gpu_that_was_asked_for_and_is_not_there_makes_the_record_invalid() {
         ["`-ngl 99` asks for a GPU, and the server used none: warning: no usable GPU found, --gpu-layers option will be ignored"]
     );
     assert_eq!((of(None, log), of(Some("-ngl 99"), "ggml_cuda_init: found 1 CUDA devices")), (vec![], vec![]));
+    // What was tried first (`-fit`) is not what is served, and a draft model isn't either.
+    let offloads = |number: &str| {
+        format!(
+            "0.00.200.000 I load_tensors: offloaded 33/33 layers to GPU\n0.01.100.000 I load_tensors: offloading {number} repeating layers to GPU\n\
+             0.01.200.000 I load_tensors: offloaded {number}/33 layers to GPU\n0.01.200.001 I load_tensors:        CUDA0 model buffer size = 1 MiB\n\
+             0.01.300.000 I load_tensors: offloaded 5/5 layers to GPU\n"
+        )
+    };
+    let few = |asked: &str, not: &str| format!("`{asked}` asks for a GPU, and the server put 20 of the model's 33 layers there, not {not}");
+    for (asked, number, said) in [
+        (Some("-ngl 99"), "33", None),
+        (Some("-ngl 20"), "20", None),
+        (Some("-dev CUDA0"), "20", None),
+        (None, "0", None),
+        (Some("-ngl 99"), "20", Some(few("-ngl 99", "33"))),
+        (Some("-ngl 21 -dev CUDA0"), "20", Some(few("-ngl 21 -dev CUDA0", "21"))),
+        (Some("--gpu-layers all"), "20", Some(few("--gpu-layers all", "33"))),
+        (Some("-dev CUDA0"), "0", Some("`-dev CUDA0` asks for a GPU, and the server put none of the model's 33 layers there".into())),
+    ] {
+        assert_eq!(of(asked, &offloads(number)), Vec::from_iter(said), "{asked:?} {number}");
+    }
 }
 
 #[test]

@@ -19,8 +19,8 @@ use output::Test;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Options that offload to another device than the CPU, with the values that don't.
-const OFFLOADS: [(&[&str], &[&str]); 2] =
+/// Options that offload to another device than the CPU, with the values that don't; the first of them say how many layers.
+pub(super) const OFFLOADS: [(&[&str], &[&str]); 2] =
     [(&["-ngl", "--gpu-layers", "--n-gpu-layers"], &["0", "-1", "auto"]), (&["-dev", "--device"], &["auto", "none"])];
 /// What the tool says of a file that it can't use; the same words for every cause.
 const CANT_LOAD: &str = "failed to load model";
