@@ -314,6 +314,17 @@ pub fn waited_ns() -> u64 {
     (usage.user_us + usage.system_us) * 1000
 }
 
+/// Do this when a signal comes, and go on; it has to be async-signal-safe. What is executed later has the signal's default again.
+pub fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
+    // SAFETY: a zeroed sigaction is an empty mask; the handler is a function that lives as long as the process.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_RESTART;
+        check(libc::sigaction(signal, &action, std::ptr::null_mut())).map(drop)
+    }
+}
+
 /// A descriptor that becomes readable when one of `signals` is pending; they are blocked for this thread from now on.
 pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised by sigemptyset before use; the result is a new descriptor or −1.

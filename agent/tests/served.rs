@@ -31,14 +31,43 @@ fn real(options: &[&str]) -> Option<ServeTask> {
     Some(task(&argv))
 }
 
+/// A server that answers at once, but never to what HANGS names.
+const STAND_IN: &str = r#"
+import http.server, json, sys, time
+GET = {
+    "/health": {},
+    "/props": {"model_path": sys.argv[2], "default_generation_settings": {"n_ctx": 256}},
+    "/v1/models": {"data": [{"meta": {"n_vocab": 384}}]},
+}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, text):
+        if self.path == sys.argv[1]:
+            time.sleep(1000)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_GET(self):
+        self.answer(json.dumps(GET[self.path]))
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer('{"tokens": []}' if self.path == "/tokenize" else 'data: {"content": "", "stop": true}\n\n')
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler).serve_forever()
+"#;
+
+fn stand_in(hangs: &str) -> ServeTask {
+    let model = llama::model("tiny-f16.gguf");
+    let shell = "ulimit -S -v unlimited; exec python3 \"$@\"";
+    task(&["/bin/sh", "-c", shell, "sh", "-c", STAND_IN, hangs, model.to_str().unwrap()])
+}
+
 fn start(task: &ServeTask) -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_isotherm-agent"))
-        .arg("served")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    start_by(Command::new(env!("CARGO_BIN_EXE_isotherm-agent")).arg("served"), task)
+}
+
+fn start_by(command: &mut Command, task: &ServeTask) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&serde_json::to_vec(task).unwrap()).unwrap();
     child
 }
@@ -133,6 +162,44 @@ fn a_server_that_dies_in_the_middle_of_an_answer_has_its_status_told() {
     let Some(ServeFailure::Ended { during, wait_status }) = &output.failure else { panic!("{:?}", output.failure) };
     assert!(during.starts_with("request ") && during.contains(" of client 1, after "), "{during}");
     assert_eq!((*wait_status, output.wait_status), (9, Some(9)));
+}
+
+#[test]
+fn answers_that_are_there_when_a_run_is_to_end_are_kept() {
+    let Some(task) = real(&["--port", "0"]) else { return };
+    let mut child = start(&ServeTask { warmup: 0, n_gen: 400, requests: 1000, ..task });
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    lines.by_ref().filter(|line| line.contains("processing task")).nth(3).unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    // As the first process of a run does: to all of them.
+    for pid in [child.id() as i32, children.trim().parse().unwrap()] {
+        // SAFETY: plain integers.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+    lines.for_each(drop);
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success());
+    let output = output(&ended.stdout);
+    assert!(matches!(output.failure, Some(ServeFailure::Ended { wait_status: 9, .. })) && output.requests.len() >= 3, "{:?}", output.failure);
+}
+
+#[test]
+fn a_question_that_is_never_answered_is_part_of_the_start() {
+    for path in ["/health", "/props", "/tokenize"] {
+        let (output, log) = served(&ServeTask { startup_timeout_ms: 2000, ..stand_in(path) });
+        assert_eq!(output.failure, Some(ServeFailure::StartupTimeout { last: format!("{path}: no whole answer") }), "{log}");
+    }
+}
+
+#[test]
+fn clients_that_there_is_no_room_for_leave_nobody_waiting() {
+    let limited = "ulimit -S -v 400000; exec \"$0\" served";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_isotherm-agent")]);
+    let ended = start_by(&mut command, &ServeTask { concurrency: 1024, n_gen: 1, ..stand_in("") }).wait_with_output().unwrap();
+    let output = output(&ended.stdout);
+    assert!(matches!(&output.failure, Some(ServeFailure::TooFewClients { clients: 1..1024, .. })), "{:?}", output.failure);
+    assert!(output.requests.is_empty());
 }
 
 #[test]

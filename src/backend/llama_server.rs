@@ -55,7 +55,8 @@ pub fn unknown_options(work: &LlamaServerWork, help: &str) -> Vec<Unknown> {
 }
 
 /// Tokens of context, of all requests at a time together: as asked for, else as many as they need.
-fn n_ctx(work: &LlamaServerWork) -> u32 {
+#[must_use]
+pub fn n_ctx(work: &LlamaServerWork) -> u32 {
     let needed = context_of_request(work.n_prompt, work.n_gen).next_multiple_of(CONTEXT_STEP);
     work.n_ctx.unwrap_or_else(|| u32::try_from(needed.saturating_mul(work.concurrency.into())).unwrap_or(u32::MAX))
 }
@@ -170,6 +171,9 @@ fn failure(asked: &Asked, output: &ServeOutput, raw: &RawOutput) -> Option<(Reas
         ServeFailure::NoModel { said } => (Reason::ModelMissing, format!("the server is ready without a model, to load some later: {said}")),
         ServeFailure::OtherModel { path } => (Reason::ModelMissing, format!("the server has another model than the one asked for: {path}")),
         ServeFailure::ContextTooSmall { n_ctx } => (Reason::Precondition, context_too_small(asked, *n_ctx, output)),
+        ServeFailure::TooFewClients { clients, message } => {
+            (Reason::Internal, format!("no more than {clients} clients could be started on the device: {message}"))
+        }
         ServeFailure::Cut { during, events } => {
             (Reason::Parse, said(format!("the server ended the connection of {during} after {events} events with content, and went on itself")))
         }

@@ -122,6 +122,11 @@ fn whatever_a_server_comes_to_has_its_reason() {
         (ServeFailure::Spawn { message: "No such file or directory".into(), errno: Some(2) }, Reason::Spawn, "could not be started: No such file"),
         (ServeFailure::NoModel { said: "{}".into() }, Reason::ModelMissing, "ready without a model"),
         (ServeFailure::OtherModel { path: "b.gguf".into() }, Reason::ModelMissing, "another model than the one asked for: b.gguf"),
+        (
+            ServeFailure::TooFewClients { clients: 500, message: "Resource temporarily unavailable".into() },
+            Reason::Internal,
+            "no more than 500 clients could be started on the device: Resource",
+        ),
         (ServeFailure::ContextTooSmall { n_ctx: 12 }, Reason::Precondition, "needs 13 tokens of context (8 of prompt, 4 generated, and 1)"),
         (ServeFailure::Cut { during: during(), events: 2 }, Reason::Parse, "ended the connection of request 1 of client 2 after 2 events"),
         (

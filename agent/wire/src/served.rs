@@ -128,6 +128,8 @@ pub enum ServeFailure {
     OtherModel { path: String },
     /// Its context for a request, in tokens, doesn't hold one that is asked for.
     ContextTooSmall { n_ctx: u64 },
+    /// The device has no room for as many clients as are asked for: how many there were, and the system's words.
+    TooFewClients { clients: u32, message: String },
     /// It ended while it was asked. Raw wait status.
     Ended { during: String, wait_status: i32 },
     /// It ended a connection in the middle of an answer, and goes on.

@@ -34,19 +34,26 @@ impl Recording {
         Recording { bytes: Vec::with_capacity(bytes), stamps: Vec::with_capacity(events), sent_ns: 0, chunk: vec![0; 64 << 10] }
     }
 
-    /// Send a request and record until the connection ends, however it does.
+    /// Send a request and record until the connection ends, however it does, or until this moment of CLOCK_BOOTTIME, ns.
     ///
     /// # Errors
     /// There is no connection, or the request can't be written.
-    pub fn exchange(&mut self, port: u16, request: &[u8], patience: Option<Duration>) -> io::Result<()> {
+    pub fn exchange(&mut self, port: u16, request: &[u8], until: Option<u64>) -> io::Result<()> {
         self.bytes.clear();
         self.stamps.clear();
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), CONNECT)?;
+        let left = || until.map(|until| Duration::from_nanos(until.saturating_sub(sys::boottime_ns()).max(1)));
+        let patience = left().map_or(CONNECT, |left| left.min(CONNECT));
+        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(patience)?;
         self.sent_ns = sys::monotonic_ns();
         stream.write_all(request)?;
         while self.bytes.len() < MOST_BYTES {
+            if let Some(until) = until {
+                if sys::boottime_ns() >= until {
+                    break;
+                }
+                stream.set_read_timeout(left())?;
+            }
             match stream.read(&mut self.chunk) {
                 Ok(0) => break,
                 Ok(n) => {

@@ -15,8 +15,8 @@ use http::Recording;
 use isotherm_wire::served::{MOST_CLIENTS, REVISION, Request, ServeFailure, ServeOutput, ServeTask, context_of_request};
 use server::Server;
 use std::io::{self, Read, Write};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use stream::Broken;
 
@@ -30,6 +30,8 @@ const BYTES_AROUND: usize = 64 << 10;
 /// # Errors
 /// In words: it is no task, or the output can't be written. Whatever becomes of the server stands in the output.
 pub fn run(input: &mut impl Read, output: &mut impl Write) -> Result<(), String> {
+    // A run that is to end lets all of its processes know: what is answered by then is still written.
+    sys::on_signal(libc::SIGTERM, server::end).map_err(|e| format!("signals: {e}"))?;
     let mut text = Vec::new();
     input.read_to_end(&mut text).map_err(|e| format!("task: {e}"))?;
     let task: ServeTask = serde_json::from_slice(&text).map_err(|e| format!("task: {e}"))?;
@@ -43,7 +45,7 @@ pub fn run(input: &mut impl Read, output: &mut impl Write) -> Result<(), String>
 
 fn served(task: &ServeTask) -> ServeOutput {
     let mut output = ServeOutput { revision: REVISION, ..ServeOutput::default() };
-    match Server::start(&task.argv) {
+    match Server::start(&task.argv, sys::limit_ns(task.startup_timeout_ms)) {
         Ok(mut server) => {
             output.spawn_ns = Some(server.spawn_ns);
             output.failure = asked(task, &mut server, &mut output).err();
@@ -55,9 +57,9 @@ fn served(task: &ServeTask) -> ServeOutput {
 }
 
 fn asked(task: &ServeTask, server: &mut Server, output: &mut ServeOutput) -> Result<(), ServeFailure> {
-    let port = server.wait_until_ready(sys::limit_ns(task.startup_timeout_ms))?;
+    let port = server.wait_until_ready()?;
     output.ready_ns = Some(sys::monotonic_ns());
-    let facts = output.server.insert(server::facts(port, task)?);
+    let facts = output.server.insert(server.facts(port, &task.model)?);
     // It caps what it was told at what the model was trained for, and would stop there in each of its answers.
     if let Some(n_ctx) = facts.n_ctx.filter(|n_ctx| *n_ctx < context_of_request(task.n_prompt, task.n_gen)) {
         return Err(ServeFailure::ContextTooSmall { n_ctx });
@@ -71,7 +73,7 @@ fn asked(task: &ServeTask, server: &mut Server, output: &mut ServeOutput) -> Res
     };
 
     // Nobody begins to measure before all have warmed up: a slot that has seen no request yet would be slower than the rest.
-    let (start, stop) = (Barrier::new(task.concurrency as usize), AtomicBool::new(false));
+    let (start, stop) = (OnceLock::<Barrier>::new(), AtomicBool::new(false));
     let client = |client: u32, mut recording: Recording| {
         let mut ask = |what: &str, requests: u32| {
             let mut answered = Vec::with_capacity(requests as usize);
@@ -90,14 +92,26 @@ fn asked(task: &ServeTask, server: &mut Server, output: &mut ServeOutput) -> Res
             (answered, None)
         };
         let (warmup, broken) = ask("warm-up request", task.warmup);
-        start.wait();
+        start.wait().wait();
         let (requests, broken_later) = ask("request", task.requests);
         (warmup, requests, broken.or(broken_later))
     };
-    let mut broken = None;
+    let (mut broken, mut lacking) = (None, None);
     thread::scope(|scope| {
-        let clients: Vec<_> =
-            (0..task.concurrency).map(|n| (n, recording())).map(|(n, recording)| scope.spawn(move || client(n, recording))).collect();
+        let mut clients = Vec::new();
+        for n in 0..task.concurrency {
+            let recording = recording();
+            match thread::Builder::new().spawn_scoped(scope, move || client(n, recording)) {
+                Ok(one) => clients.push(one),
+                Err(e) => {
+                    // Those that are there wait for nobody else.
+                    stop.store(true, Ordering::Relaxed);
+                    lacking = Some(ServeFailure::TooFewClients { clients: n, message: e.to_string() });
+                    break;
+                }
+            }
+        }
+        start.get_or_init(|| Barrier::new(clients.len()));
         for one in clients {
             let (warmup, requests, its) = one.join().expect("a client has no reason to panic");
             output.warmup.extend(warmup);
@@ -108,7 +122,11 @@ fn asked(task: &ServeTask, server: &mut Server, output: &mut ServeOutput) -> Res
     for requests in [&mut output.warmup, &mut output.requests] {
         requests.sort_by_key(|request| request.sent_ns);
     }
-    broken.map_or(Ok(()), |(during, broken)| Err(failure(during, broken, server)))
+    match (lacking, broken) {
+        (Some(lacking), _) => Err(lacking),
+        (None, Some((during, broken))) => Err(failure(during, broken, server)),
+        (None, None) => Ok(()),
+    }
 }
 
 fn exchange(client: u32, port: u16, request: &[u8], recording: &mut Recording) -> Result<Request, Broken> {
