@@ -126,9 +126,10 @@ pub fn spec(point: &Point) -> Value {
             put("iterations", json!(iterations));
         }
         Work::LlamaServer(work) => {
-            // Likewise; a context that follows from the rest is nothing of its own.
+            // Likewise; the context is what the server gets, whatever rule gives it where it isn't written.
             let LlamaServerWork { program: _, n_prompt: _, n_gen: _, n_ctx: _, concurrency: _, threads: _, n_batch: _, n_ubatch: _, flags } =
                 work.as_ref();
+            put("n_ctx", json!(crate::backend::llama_server::n_ctx(work)));
             put("flags", json!(flags));
             put("iterations", json!(iterations));
             put("workload_seed", json!(crate::backend::llama_server::SEED));
