@@ -254,6 +254,9 @@ fn a_campaign_says_neither_where_the_server_listens_nor_what_a_key_says() {
     for (block, said) in [
         ("flags: { --port: \"8080\" }", "`--port` is no option for `flags` of `llama-server`"),
         ("flags: { -np: \"2\" }", "`-np` is no option for `flags` of `llama-server`"),
+        ("flags: { --api-prefix: /v }", "`--api-prefix` is no option for `flags` of `llama-server`"),
+        ("flags: { --embeddings: true }", "it has to generate"),
+        ("flags: { --log-disable: true }", "its log is read as it comes"),
         ("n_gen: 0", "has 512 tokens of prompt and generates 0"),
         ("slo: {}", "`slo` says nothing"),
         ("n_gen: 1000\niterations: 1000", "generates 1001000 tokens, and the time of each is kept, of 500000 at most"),
