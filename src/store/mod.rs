@@ -12,6 +12,7 @@ pub mod lock;
 pub mod outcome;
 pub mod plan_file;
 mod provenance;
+mod raw;
 pub mod record;
 pub mod results;
 pub mod rewrite;
