@@ -55,7 +55,8 @@ fn output(record: &Value) -> ServeOutput {
 #[test]
 fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
     let Some(lab) = lab("n_prompt: 48\nn_gen: 16\niterations: 3\nconcurrency: [1, 2]\nslo: { ttft: 60s, tpot: 60s }") else { return };
-    lab.run(&["run", "c.yaml"]).expect(0);
+    // Of whoever starts isotherm, a server has no variables.
+    lab.run_with(&["run", "c.yaml"], &[("LLAMA_ARG_API_PREFIX", "/elsewhere"), ("LLAMA_API_KEY", "secret")]).expect(0);
     assert_eq!(lab.pids_of("llama-server"), [] as [i32; 0], "a server is left");
     let records = lab.records("c");
     assert_eq!(records.len(), 2);
@@ -87,6 +88,7 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
         assert_eq!([&header["parameters"], &header["weight_bytes"]], [&record["executed"]["n_params"], &record["executed"]["model_size"]]);
         assert_eq!([&header["context_length"], &header["vocabulary"]], [&record["executed"]["n_ctx_train"], &record["executed"]["n_vocab"]]);
         assert_eq!(record["executed"]["slots"], clients);
+        assert_eq!((&record["ids"]["identity"]["spec"]["n_ctx"], &record["requested"]["n_ctx"]), (&json!(256 * clients), &json!(256 * clients)));
         let argv: Vec<&str> = record["backend"]["executed"]["argv"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
         assert!(argv[0].ends_with("llama-server") && argv.windows(2).any(|pair| pair == ["--port", "0"]), "{argv:?}");
         assert!(fs::metadata(path).is_ok());
