@@ -313,10 +313,7 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
                     self.line.night.state().summary.ran += 1;
                     return self.supersede(job, &run_id).map(|()| true);
                 }
-                Ended::Unsealed { reason } => {
-                    self.forget(&run_id, "")?;
-                    break (run_id, Reason::Internal, format!("the device could not write the result: {reason}"));
-                }
+                Ended::Unsealed { reason } => break (run_id, Reason::Internal, format!("the device could not write the result: {reason}")),
                 Ended::Lost { reason, restarted } => match self.lost(&run_id, &manifest, reason, restarted)? {
                     Lost::Recorded(Reason::Interrupted) => manifest.attempt += 1,
                     Lost::Recorded(_) => {
@@ -337,7 +334,8 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         let record = self.without_result(manifest, &run_id, reason, message);
         self.keep(record, label, valid)?;
         self.line.night.state().summary.ran += 1;
-        self.supersede(job, &run_id).map(|()| true)
+        self.supersede(job, &run_id)?;
+        self.dismiss(&run_id, "").map(|()| true)
     }
 
     fn shares_its_machine(&self) -> bool {
@@ -399,6 +397,11 @@ impl<'n, 'a> DeviceNight<'n, 'a> {
         if !stored? {
             return Ok(());
         }
+        self.dismiss(run_id, sha256)
+    }
+
+    /// Let the device drop a run whose record is stored. Where nothing else is to be done there, it is not waited for long.
+    pub(super) fn dismiss(&mut self, run_id: &str, sha256: &str) -> Result<(), Stop> {
         self.stake = if self.left == Some(0) || self.line.night.is_at_limit() { Stake::Nothing } else { Stake::Jobs };
         match self.forget(run_id, sha256) {
             // The next `run` does it.

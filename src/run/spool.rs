@@ -113,7 +113,11 @@ impl DeviceNight<'_, '_> {
             record.issues.push(Issue::new(Code::DeviceRestarted, why));
             self.keep(record, manifest.label.clone(), Valid::Stays)?;
         }
-        self.forget(run_id, "")?;
+        match lost {
+            Lost::Recorded(Reason::DeviceLost) => self.dismiss(run_id, "")?,
+            // Its job is started again.
+            _ => self.forget(run_id, "")?,
+        }
         Ok(lost)
     }
 

@@ -4,6 +4,7 @@ use crate::lab::{Lab, Ran, eventually};
 use crate::stranger::{TEXT, is_harmless};
 use isotherm::digest::sha256_hex;
 use isotherm_wire::codec::{read_frame, write_bytes, write_message};
+use isotherm_wire::inspect::FileAnswer;
 use isotherm_wire::session::{Call, Engine, Event, Failure, FromAgent, GivenBack, Reply, Request, RunState, SpoolEntry, Welcome};
 use serde_json::Value;
 use std::fs;
@@ -312,4 +313,30 @@ fn a_campaign_goes_on_past_a_spool_of_lies() {
     };
     let ran = device.served(&["run", "c.yaml", "--fresh", "--limit", "0"], &answer);
     assert!(ran.stderr().contains("stays on device `here`: \"../../../x\" is no name of a point"), "{}", ran.stderr());
+}
+
+#[test]
+fn a_run_without_a_result_is_on_record_though_its_device_is_gone_before_it_hears_of_it() {
+    let device = Device::new();
+    let answer = |call: &Call| {
+        let said = match &call.request {
+            Request::List => vec![Said::Reply(Reply::Listed(Vec::new()))],
+            Request::Inspect(asked) => {
+                let Reply::Inspected(mut inspected) = inspected() else { panic!() };
+                inspected.files = asked.files.iter().map(|file| (file.key.clone(), FileAnswer::NotAFile)).collect();
+                vec![Said::Reply(Reply::Inspected(inspected))]
+            }
+            Request::Start(start) => {
+                let (run_id, message) = (start.run_id.clone(), "no space left".to_owned());
+                vec![Said::Reply(Reply::Started), Said::Event(Event::SealFailed { run_id, message })]
+            }
+            Request::Forget { .. } | Request::End => Vec::new(),
+            request => device.truth(request),
+        };
+        said.into_iter().flat_map(|said| said.bytes(call.id)).collect()
+    };
+    let ran = device.served(&["run", "c.yaml", "--fresh", "--limit", "1"], &answer).expect(1);
+    assert!(ran.stdout().contains("failed: internal: the device could not write the result: no space left"), "{} {}", ran.stdout(), ran.stderr());
+    assert!(ran.stderr().contains("device `here` was not given back ("), "{}", ran.stderr());
+    assert!(device.lab.events("c", "device_failed").is_empty(), "{}", ran.stderr());
 }
