@@ -210,13 +210,10 @@ fn disk(readiness: &Readiness) -> Vec<Finding> {
 
 /// Room for the models that are to be copied there. Which of them are there already is told by name and length: nothing is hashed.
 fn copies(device: &Device<'_>) -> Option<Finding> {
-    let Readiness { state, models, files, .. } = device.readiness;
+    let Readiness { state, models, .. } = device.readiness;
     let mut pushed: IndexMap<String, u64> = IndexMap::new();
     for point in device.points.iter().filter(|point| point.pushed().is_some()) {
-        let copied = files::of_point(point).into_iter().filter(|file| matches!(file.part, Part::Model | Part::OfModel(_)));
-        let bytes = |key: &String| if let Some(FileLook::Found { bytes, .. }) = files.get(key) { Some(*bytes) } else { None };
-        let bytes: Option<u64> = copied.map(|file| bytes(&file.query.key)).sum();
-        pushed.extend(bytes.and_then(|bytes| Some((point.model.as_ref()?.path.clone(), bytes))));
+        pushed.extend(model_bytes(device, point).and_then(|bytes| Some((point.model.as_ref()?.path.clone(), bytes))));
     }
     let is_there = |path: &str, bytes: u64| {
         let name = Path::new(path).file_name().map(|name| name.to_string_lossy());
@@ -236,6 +233,16 @@ fn copies(device: &Device<'_>) -> Option<Finding> {
     Some(problem(Check::Disk, format!("{what}, and {} have to stay so", size(RESERVE_BYTES))).mended_by(remedy))
 }
 
+/// Of all files of a point's model together; `None` where one of them isn't there.
+fn model_bytes(device: &Device<'_>, point: &Point) -> Option<u64> {
+    let files = files::of_point(point).into_iter().filter(|file| matches!(file.part, Part::Model | Part::OfModel(_)));
+    let bytes = |file: files::PointFile| match device.readiness.files.get(&file.query.key)? {
+        FileLook::Found { bytes, .. } => Some(*bytes),
+        _ => None,
+    };
+    point.model.as_ref().and_then(|_| files.map(bytes).sum())
+}
+
 fn copies_of(n: u64) -> String {
     if n == 1 { "1 model has".into() } else { format!("{n} models have") }
 }
@@ -243,13 +250,7 @@ fn copies_of(n: u64) -> String {
 fn memory(device: &Device<'_>) -> Finding {
     let limit = device.probed.machine.limits.memory_bytes;
     let available = [device.readiness.mem_available_bytes, limit].into_iter().flatten().min();
-    let models = device.points.iter().filter_map(|point| {
-        let model = files::of_point(point).into_iter().find(|file| file.part == Part::Model)?;
-        match device.readiness.files.get(&model.query.key)? {
-            FileLook::Found { bytes, .. } => Some((*bytes, point.model.as_ref()?.declared.id.as_str())),
-            _ => None,
-        }
-    });
+    let models = device.points.iter().filter_map(|point| Some((model_bytes(device, point)?, point.model.as_ref()?.declared.id.as_str())));
     match (available, models.max()) {
         (None, _) => unknown(Check::Memory, "the device doesn't say how much memory is available"),
         (Some(available), None) => ok(Check::Memory, format!("{} available", size(available))),

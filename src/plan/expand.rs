@@ -253,6 +253,7 @@ mod tests {
     use super::super::identity;
     use super::super::point::Texts;
     use super::*;
+    use isotherm_wire::inspect::{FileAnswer, FileFact};
     use std::path::Path;
 
     fn plan(matrix: &str) -> Result<Plan, PlanError> {
@@ -362,6 +363,26 @@ matrix:
         for whole in ["/m/big.gguf", "/m/big-00002-of-00003.gguf", "/m/big-00001-of-3.gguf", "/m/big-00001-of-000x3.gguf"] {
             assert!(of(whole).is_empty(), "{whole}");
         }
+    }
+
+    #[test]
+    fn a_model_in_several_files_is_as_large_as_all_of_them_and_not_there_without_one() {
+        let mut point = plan("  - { devices: a, backend: llama-bench, model: m }\n").unwrap().points.remove(0);
+        point.model.as_mut().unwrap().path = "/m/big-00001-of-00003.gguf".into();
+        let found = |file: files::PointFile, bytes| {
+            let fact = FileFact { path: file.query.path, bytes, mtime_ns: 0, inode: 0, sha256: String::new(), header: None };
+            (file.query.key, FileAnswer::Found(vec![fact]))
+        };
+        let of_model = files::of_point(&point).into_iter().filter(|file| matches!(file.part, Part::Model | Part::OfModel(_)));
+        let mut answers: files::Answers = of_model.zip([5, 7, 11]).map(|(file, bytes)| found(file, bytes)).collect();
+        assert_eq!(files::model(&point, &answers).unwrap().unwrap().path, "/m/big-00001-of-00003.gguf");
+        assert_eq!(files::model_bytes(&point, &answers), Some(23));
+        let last = answers.values_mut().find(|answer| matches!(answer, FileAnswer::Found(facts) if facts[0].bytes == 11)).unwrap();
+        *last = FileAnswer::Missing("No such file".into());
+        assert_eq!(files::model(&point, &answers), Some(Err("/m/big-00003-of-00003.gguf: No such file".into())));
+        assert_eq!(files::model_bytes(&point, &answers), None);
+        answers.pop_last();
+        assert_eq!(files::model(&point, &answers), None);
     }
 
     #[test]

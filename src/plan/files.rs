@@ -117,15 +117,38 @@ pub fn said<'r>(point: &Point, arg: &str, report: &'r DeviceReport) -> Option<&'
     }
 }
 
-/// The model of a point as found; `Err` = not there, in the system's words; `None` = not asked yet, or the point has none.
+/// The model of a point as found, of one in several files the first; `Err` = it or another file of it is not there, in the system's words;
+/// `None` = not asked yet, or the point has none.
 #[must_use]
 pub fn model(point: &Point, answers: &Answers) -> Option<Result<FileFact, String>> {
-    let file = of_point(point).into_iter().find(|f| f.part == Part::Model)?;
-    match answers.get(&file.query.key)? {
-        FileAnswer::Found(facts) => facts.first().cloned().map(Ok),
-        FileAnswer::Missing(why) => Some(Err(why.clone())),
-        FileAnswer::NotAFile => Some(Err("not a regular file".into())),
+    let (mut first, mut wrong) = (None, None);
+    for PointFile { part, query, .. } in of_point(point) {
+        if !matches!(part, Part::Model | Part::OfModel(_)) {
+            continue;
+        }
+        let why = match answers.get(&query.key)? {
+            FileAnswer::Found(facts) => {
+                first = first.or_else(|| facts.first().cloned());
+                continue;
+            }
+            FileAnswer::Missing(why) => why.as_str(),
+            FileAnswer::NotAFile => "not a regular file",
+        };
+        let why = if part == Part::Model { why.to_owned() } else { format!("{}: {why}", query.path) };
+        wrong = wrong.or(Some(why));
     }
+    wrong.map(Err).or(first.map(Ok))
+}
+
+/// Of all files of a point's model together; `None` where one of them isn't there or wasn't asked for yet.
+#[must_use]
+pub fn model_bytes(point: &Point, answers: &Answers) -> Option<u64> {
+    let files = of_point(point).into_iter().filter(|file| matches!(file.part, Part::Model | Part::OfModel(_)));
+    let bytes = |file: PointFile| match answers.get(&file.query.key)? {
+        FileAnswer::Found(facts) => facts.first().map(|fact| fact.bytes),
+        FileAnswer::Missing(_) | FileAnswer::NotAFile => None,
+    };
+    point.model.as_ref().and_then(|_| files.map(bytes).sum())
 }
 
 /// Files that take part in a run of a point, as they stand in its record; without the model.

@@ -184,7 +184,7 @@ pub fn spec(point: &Point, manifest: &Manifest, report: &DeviceReport, secrets: 
         },
         env: point.texts(model_path.as_deref()).env.into_iter().collect::<BTreeMap<_, _>>(),
         secrets: secrets.iter().map(|(name, secret)| (name.clone(), secret.expose().to_owned())).collect(),
-        needs_bytes: model.as_ref().filter(|_| !force).map(|file| (file.bytes as f64 / MOST_OF_MEMORY).ceil() as u64),
+        needs_bytes: files::model_bytes(point, &report.files).filter(|_| !force).map(|bytes| (bytes as f64 / MOST_OF_MEMORY).ceil() as u64),
         cpus: point.cpus.clone(),
         cwd: point.base.to_string(),
         watched,
