@@ -82,10 +82,11 @@ case \"$1\" in --version) echo 'version: 1 (fake)' >&2; exit 0;; --help) exit 0;
 [ \"$1\" = -m ] && [ -r \"$2\" ] && shift 2 || exit 3
 case \"$*\" in '-p 64 -n 16 -t '[1-9]*' -r 3 -o jsonl --progress') ;; *) exit 4;; esac
 line() {
-  echo \"{\\\"build_commit\\\": \\\"c\\\", \\\"build_number\\\": 1, \\\"n_prompt\\\": $1, \\\"n_gen\\\": $2, \\\"n_depth\\\": 0, \\\"avg_ts\\\": 1.0, \\\"samples_ns\\\": [ 1000000, 2000000, 4000000 ]}\"
+  echo \"{\\\"build_commit\\\": \\\"c\\\", \\\"build_number\\\": 1, \\\"n_prompt\\\": $1, \\\"n_gen\\\": $2, \\\"n_depth\\\": 0, \\\"avg_ts\\\": $3, \\\"samples_ns\\\": [ 1000000, 2000000, 4000000 ]}\"
 }
-line 64 0
-line 0 16
+sleep 0.014
+line 64 0 37333.333333
+line 0 16 9333.333333
 ";
     lab.write("fake-llama.cpp/llama-bench", script);
     format!("{}:/usr/bin:/bin", lab.path("fake-llama.cpp").display())

@@ -51,12 +51,13 @@ impl ParseSpec {
 pub const WINDOW: &str = "window";
 
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
-pub const READ_ISSUES: [Code; 8] = [
+pub const READ_ISSUES: [Code; 9] = [
     Code::OutputMismatch,
     Code::OutputDiffers,
     Code::WindowOutsideRun,
     Code::CpuFallback,
     Code::ExecutedDiffers,
+    Code::SamplesDiffer,
     Code::BeyondTrainedContext,
     Code::KvTrafficExcluded,
     Code::PromptCached,

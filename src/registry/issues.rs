@@ -33,9 +33,10 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Error,
             means: "Two clocks disagree about when the run was measured",
-            when: "The engine's own window doesn't lie between spawn and exit of its process",
+            when: "The engine's own window doesn't lie between spawn and exit of its process. `llama-bench`: its samples take longer together than \
+                   its process",
             headline: Headline::LeftOut,
-            hint: "report it with this record: it should not be possible",
+            hint: "report it with this record, unless the program is a script that prints what it likes: it should not be possible",
         }
         CpuFallback {
             code: "cpu_fallback",
@@ -55,12 +56,23 @@ isotherm_wire::table! {
             words: "executed_differs",
             stands: Stands::Record,
             severity: Severity::Error,
-            means: "The tool executed another value than the one that was passed",
+            means: "The tool executed another value, or model, than the one that was passed",
             when: "`llama-bench`: an option with a single value (`threads`, `n_batch`, `n_ubatch`, and of `flags` the KV cache's types, layers on the GPU, \
                    devices, flash attention, how the model is loaded and others) comes back in the tool's output as another value. Spellings of one \
-                   value (`on`, `1`, `true`) are no difference, and neither is a field that the build doesn't print",
+                   value (`on`, `1`, `true`) are no difference, and neither is a field that the build doesn't print. Likewise where its `model_filename` \
+                   is another path than that of the model, or its `model_size` or `model_n_params` are others than the header of the model's file adds up to",
             headline: Headline::LeftOut,
             hint: "look at the program: is it a script that has options of its own, or does this build bend the value?",
+        }
+        SamplesDiffer {
+            code: "samples_differ",
+            words: "samples_differ",
+            stands: Stands::Record,
+            severity: Severity::Error,
+            means: "The tool's samples and its own mean contradict each other",
+            when: "`llama-bench`: the mean of the rates of `samples_ns` is more than 0.1 % off `avg_ts`",
+            headline: Headline::LeftOut,
+            hint: "look at the program: is it a script that changes what the tool prints?",
         }
         PromptCached {
             code: "prompt_cached",

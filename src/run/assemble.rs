@@ -261,8 +261,8 @@ pub(super) fn read(rules: &ParseSpec, output: &RawOutput, exit_code: i32, model:
         let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
         failure = Some((Reason::ModelMissing, words));
     }
-    if let (ParseSpec::LlamaBench(asked), Some(trained)) = (rules, model.and_then(|model| model.gguf()?.context_length)) {
-        reading.issues.extend(backend::llama_bench::beyond_trained_context(asked, trained));
+    if let (ParseSpec::LlamaBench(asked), Some(model)) = (rules, model) {
+        reading.issues.extend(backend::llama_bench::issues_with(asked, output, model));
     }
     (failure, reading)
 }

@@ -7,13 +7,13 @@ use serde_json::Value;
 /// Two tests of two samples: a tenth of a second each of prefill, 0.7 s each of decode, with a pause between these.
 const TOOL: &str = r#"#!/bin/sh
 mark() { echo "llama-bench: benchmark $1" >&2; }
-result() { echo "{\"build_commit\": \"c\", \"build_number\": 1, \"backends\": \"CPU\", \"gpu_info\": \"\", \"model_size\": 1000, \"n_prompt\": $1, \"n_gen\": $2, \"n_depth\": 64, \"avg_ts\": 1.0, \"samples_ns\": [ $3, $3 ]}"; }
+result() { echo "{\"build_commit\": \"c\", \"build_number\": 1, \"backends\": \"CPU\", \"gpu_info\": \"\", \"model_size\": 1000, \"n_prompt\": $1, \"n_gen\": $2, \"n_depth\": 64, \"avg_ts\": $4, \"samples_ns\": [ $3, $3 ]}"; }
 mark '1/2: starting'
 for i in 1 2; do mark "1/2: depth run $i/2"; mark "1/2: prompt run $i/2"; sleep 0.1; done
-result 32 0 100000000
+result 32 0 100000000 320
 mark '2/2: starting'
 for i in 1 2; do mark "2/2: depth run $i/2"; sleep 0.2; mark "2/2: generation run $i/2"; sleep 0.7; done
-result 0 14 700000000
+result 0 14 700000000 20
 sleep 0.3
 "#;
 

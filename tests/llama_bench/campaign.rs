@@ -18,10 +18,14 @@ while [ $# -gt 0 ]; do
 done
 [ -f "$m" ] || { echo "llama_bench: error: failed to load model '$m'" >&2; exit 1; }
 samples() { i=1; while [ $i -le $r ]; do printf '%s%d' "$sep" $((i * 1000000)); sep=', '; i=$((i + 1)); done; }
+# In thousandths.
+mean() { sum=0; i=1; while [ $i -le $r ]; do sum=$((sum + $1 * 1000000 / i)); i=$((i + 1)); done; echo $((sum / r)); }
 line() {
   sep=''
+  mean=$(mean $(($1 + $2)))
+  sleep 0.0$((r * (r + 1) / 2))
   echo "llama-bench: benchmark $3/2: starting" >&2
-  echo "{\"build_commit\": \"abc1234\", \"build_number\": 7, \"cpu_info\": \"x\", \"gpu_info\": \"\", \"backends\": \"CPU\", \"model_size\": 1000, \"n_threads\": ${t:-2}, \"type_k\": \"${k:-f16}\", \"backtrace\": \"$GGML_NO_BACKTRACE\", \"n_prompt\": $1, \"n_gen\": $2, \"n_depth\": $d, \"avg_ns\": 1, \"avg_ts\": 123.456789, \"samples_ns\": [ $(samples) ],\"samples_ts\": [ 1 ]}"
+  echo "{\"build_commit\": \"abc1234\", \"build_number\": 7, \"cpu_info\": \"x\", \"gpu_info\": \"\", \"backends\": \"CPU\", \"model_size\": 1000, \"n_threads\": ${t:-2}, \"type_k\": \"${k:-f16}\", \"backtrace\": \"$GGML_NO_BACKTRACE\", \"model_filename\": \"$m\", \"n_prompt\": $1, \"n_gen\": $2, \"n_depth\": $d, \"avg_ns\": 1, \"avg_ts\": $((mean / 1000)).$(printf %03d $((mean % 1000))), \"samples_ns\": [ $(samples) ],\"samples_ts\": [ 1 ]}"
 }
 [ "$p" -eq 0 ] || line "$p" 0 1
 [ "$n" -eq 0 ] || line 0 "$n" 2
@@ -60,7 +64,7 @@ fn a_point_is_one_process_with_the_options_that_the_campaign_asks_for_and_no_oth
     assert_eq!((&record["status"], &record["validity"], &record["issues"]), (&json!("ok"), &json!("valid"), &json!([])));
     // Samples of 1, 2 and 3 ms: the median is 64 tokens in 2 ms.
     let value = |name: &str| record["metrics"][name]["value"].as_f64().unwrap();
-    assert_eq!([value("prefill_tps"), value("decode_tps"), value("decode_llama_bench_avg_ts")], [32_000.0, 8000.0, 123.456_789]);
+    assert_eq!([value("prefill_tps"), value("decode_tps"), value("decode_llama_bench_avg_ts")], [32_000.0, 8000.0, 9_777.777]);
     assert_eq!(record["metrics"]["decode_gb_s"]["value"], 8000.0 * 1000.0 / 1e9);
     assert_eq!([&record["metrics"]["prefill_tps"]["label"], &record["metrics"]["decode_tps"]["label"]], [&json!("pp64"), &json!("tg16")]);
     assert_eq!(record["tests"][1]["samples_ns"], json!([1_000_000, 2_000_000, 3_000_000]));
@@ -138,6 +142,25 @@ fn a_value_that_the_tool_executed_otherwise_makes_the_record_invalid() {
     let issue = &record["issues"][0];
     assert_eq!((&record["status"], &record["validity"], &issue["code"]), (&json!("ok"), &json!("invalid"), &json!("executed_differs")));
     assert_eq!(issue["message"], "`-t 1` was passed, and the tool says `n_threads` 2");
+}
+
+#[test]
+fn a_tool_that_took_another_model_or_made_its_samples_up_makes_the_record_invalid() {
+    for (from, to, codes) in [
+        ("; sep=''", "; sep=''", vec![]),
+        ("n=$2;; -d", "n=$2; m=${m%q.gguf}other.gguf;; -d", vec!["executed_differs"]),
+        ("$((i * 1000000))", "$((i * 3600000000000))", vec!["window_outside_run", "samples_differ"]),
+        ("$((i * 1000000))", "1", vec!["samples_differ"]),
+        ("avg_ts\\\": $", "avg_ts\\\": 9$", vec!["samples_differ"]),
+    ] {
+        let lab = lab("n_prompt: 32\nn_gen: 0\nthreads: 1");
+        lab.write("models/other.gguf", "GGUF");
+        lab.write("tools/llama-bench", lab.read("tools/llama-bench").replace(from, to));
+        run(&lab, i32::from(!codes.is_empty()));
+        let record = lab.only_record("c");
+        let found: Vec<&str> = record["issues"].as_array().unwrap().iter().map(|issue| issue["code"].as_str().unwrap()).collect();
+        assert_eq!((&record["status"], found), (&json!("ok"), codes), "{to}: {record}");
+    }
 }
 
 #[test]

@@ -181,7 +181,8 @@ impl Recorded {
         };
         // As the agent would have found the file.
         let is_file = !["missing_model", "model_dir", "noperm"].iter().any(|what| self.name == format!("bench_{what}"));
-        assemble::record(result, manifest(self.asked(), is_file), "salt", None)
+        let model = self.option("-m").unwrap_or("models/tiny-q8_0.gguf");
+        assemble::record(result, manifest(self.asked(), model, is_file), "salt", None)
     }
 }
 
@@ -194,10 +195,10 @@ fn captured(text: &str) -> Captured {
     Captured { bytes: text.len() as u64, head: Blob { encoding: Encoding::Utf8, data: text.into() }, ..Captured::default() }
 }
 
-fn manifest(asked: LlamaBenchAsked, is_file: bool) -> Manifest {
+fn manifest(asked: LlamaBenchAsked, model: &str, is_file: bool) -> Manifest {
     let model = ModelBlock {
         id: "m".into(),
-        path: "models/m.gguf".into(),
+        path: model.into(),
         sha256: is_file.then(|| "a".repeat(64)),
         bytes: is_file.then_some(1),
         quantization: None,

@@ -4,7 +4,7 @@
 use super::output::Test;
 use crate::config::llama_option;
 use crate::registry::Code;
-use crate::store::record::Issue;
+use crate::store::record::{Issue, ModelBlock};
 use indexmap::IndexMap;
 use serde_json::Value;
 
@@ -69,6 +69,40 @@ pub(super) fn differs(passed: &IndexMap<String, String>, tests: &[Test]) -> Opti
     (!said.is_empty()).then(|| Issue::new(Code::ExecutedDiffers, said.join("; ")))
 }
 
+/// What the tool says of the model that it had, where that is another than the one it was given.
+pub(super) fn other_model(model: &ModelBlock, tests: &[Test]) -> Option<Issue> {
+    // Of several files the header is that of the first alone.
+    let header = model.gguf().filter(|gguf| gguf.split.is_none());
+    let sums = |test: &Test| {
+        [
+            ("model_size", header.and_then(|gguf| gguf.weight_bytes), test.model_size),
+            ("model_n_params", header.map(|gguf| gguf.parameters), test.model_n_params),
+        ]
+    };
+    let mut said: Vec<String> = Vec::new();
+    for test in tests {
+        let other = test.model_filename.as_ref().filter(|name| !is_path(&model.path, name));
+        let mut words: Vec<String> =
+            other.iter().map(|name| format!("`-m {}` was passed, and the tool says `model_filename` {name:?}", model.path)).collect();
+        for (field, of_file, executed) in sums(test) {
+            let (Some(of_file), Some(executed)) = (of_file.filter(|n| *n > 0), executed) else { continue };
+            if of_file != executed {
+                words.push(format!("the tensors of `{}` make {of_file}, and the tool says `{field}` {executed}", model.path));
+            }
+        }
+        said.extend(words.into_iter().filter(|words| !said.contains(words)).collect::<Vec<_>>());
+    }
+    (!said.is_empty()).then(|| Issue::new(Code::ExecutedDiffers, said.join("; ")))
+}
+
+/// Is it this path? In a record its root is a token: see [`crate::run::paths`].
+fn is_path(recorded: &str, told: &str) -> bool {
+    match recorded.split_once('/') {
+        Some((root, rest)) if root == "~" || root.starts_with('$') => told.strip_suffix(rest).is_some_and(|root| root.ends_with('/')),
+        _ => recorded == told,
+    }
+}
+
 /// `None` where that can't be told.
 fn is_same(form: Form, passed: &str, executed: &Value) -> Option<bool> {
     let text = match executed {
@@ -95,13 +129,32 @@ fn switch(word: &str) -> Option<i8> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use isotherm_wire::model::{Gguf, ModelHeader, Split};
     use serde_json::json;
 
+    fn test(model_filename: &str, model_size: Option<u64>, model_n_params: Option<u64>) -> Test {
+        let (build_commit, model_filename, settings) = ("x".to_owned(), Some(model_filename.to_owned()), IndexMap::new());
+        let (n_prompt, samples_ns, avg_ts) = (1, vec![1], 1.0);
+        Test {
+            build_commit,
+            build_number: 1,
+            n_prompt,
+            n_gen: 0,
+            n_depth: 0,
+            samples_ns,
+            avg_ts,
+            model_size,
+            model_n_params,
+            model_filename,
+            settings,
+        }
+    }
+
     fn said(option: &str, passed: &str, settings: Value) -> Option<String> {
-        let (build_commit, settings) = ("x".to_owned(), serde_json::from_value(settings).expect("an object"));
-        let test =
-            Test { build_commit, build_number: 1, n_prompt: 1, n_gen: 0, n_depth: 0, samples_ns: vec![1], avg_ts: 1.0, model_size: None, settings };
+        let settings = serde_json::from_value(settings).expect("an object");
+        let test = Test { settings, ..test("m.gguf", None, None) };
         let tests = [test.clone(), test];
         differs(&[(option.to_owned(), passed.to_owned())].into(), &tests).map(|issue| issue.message)
     }
@@ -155,5 +208,30 @@ mod tests {
         let argv: Vec<String> = "llama-bench -m x -p 512 -t 4 -r 3 --progress -ngl -1 -v -fa on".split(' ').map(str::to_owned).collect();
         let expected = [("-t", "4"), ("-ngl", "-1"), ("-fa", "on")].map(|(option, value)| (option.to_owned(), value.to_owned()));
         assert_eq!(passed(&argv), IndexMap::from(expected));
+    }
+
+    #[test]
+    fn another_model_than_the_one_that_was_passed_is_told_by_its_path_and_by_the_sums_of_its_tensors() {
+        let gguf = Gguf { weight_bytes: Some(1000), parameters: 250, ..Gguf::default() };
+        let split = Gguf { split: Some(Split { part: 1, of: 2 }), ..gguf.clone() };
+        let said = |path: &str, gguf: &Gguf, test: Test| {
+            let header = Some(ModelHeader::Gguf(Box::new(gguf.clone())));
+            let (id, path) = ("m".to_owned(), path.to_owned());
+            let model = ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: IndexMap::new(), header };
+            other_model(&model, &[test.clone(), test]).map(|issue| issue.message)
+        };
+        for path in ["/m/q.gguf", "$CAMPAIGN/q.gguf", "~/q.gguf"] {
+            assert_eq!(said(path, &gguf, test("/m/q.gguf", Some(1000), Some(250))), None, "{path}");
+            let other = said(path, &gguf, test("/m/other-q.gguf", Some(1000), Some(250))).unwrap();
+            assert_eq!(other, format!("`-m {path}` was passed, and the tool says `model_filename` \"/m/other-q.gguf\""));
+        }
+        assert_eq!(said("/m/q.gguf", &gguf, Test { model_filename: None, ..test("", None, None) }), None);
+        let other = said("/m/q.gguf", &gguf, test("/m/q.gguf", Some(1001), Some(251))).unwrap();
+        let words = [
+            "the tensors of `/m/q.gguf` make 1000, and the tool says `model_size` 1001",
+            "the tensors of `/m/q.gguf` make 250, and the tool says `model_n_params` 251",
+        ];
+        assert_eq!(other, words.join("; "));
+        assert_eq!(said("/m/q.gguf", &split, test("/m/q.gguf", Some(2000), Some(500))), None);
     }
 }

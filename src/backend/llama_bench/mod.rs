@@ -13,7 +13,7 @@ use crate::config::llama_option;
 use crate::config::model::Settings;
 use crate::plan::point::LlamaBenchWork;
 use crate::registry::{Code, MetricId};
-use crate::store::record::{Issue, LlamaBenchAsked as Asked, LlamaBenchTest, Metric, Reason};
+use crate::store::record::{Issue, LlamaBenchAsked as Asked, LlamaBenchTest, Metric, ModelBlock, Reason};
 use isotherm_wire::task::{ProcessTask, Task};
 use output::Test;
 use serde_json::{Value, json};
@@ -22,6 +22,12 @@ use std::collections::BTreeSet;
 /// Options that offload to another device than the CPU, with the values that don't; the first of them say how many layers.
 pub(super) const OFFLOADS: [(&[&str], &[&str]); 2] =
     [(&["-ngl", "--gpu-layers", "--n-gpu-layers"], &["0", "-1", "auto"]), (&["-dev", "--device"], &["auto", "none"])];
+/// Share by which samples may take longer than their process: the tool may go by a clock that is being adjusted.
+const MOST_CLOCKS_APART: f64 = 1e-3;
+/// Share by which the tool's mean may be off that of its samples.
+const MOST_MEANS_APART: f64 = 1e-3;
+/// The last digit that the tool prints of its mean.
+const PRINTED: f64 = 1e-6;
 /// What the tool says of a file that it can't use; the same words for every cause.
 const CANT_LOAD: &str = "failed to load model";
 
@@ -108,6 +114,8 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
         let message = format!("what {} reads of the context is not in `decode_gb_s`", test.name());
         reading.issues.push(Issue::new(Code::KvTrafficExcluded, message));
     }
+    reading.issues.extend(outside_run(&tests, raw));
+    reading.issues.extend(tests.iter().filter_map(mean_differs));
     let spans = spans::of(&tests, &raw.stdout, &raw.stderr, raw.window.map_or(u64::MAX, |(_, exit_ns)| exit_ns));
     reading.tests = tests.iter().zip(spans).map(|(test, spans_ns)| test.recorded(spans_ns)).collect();
     reading
@@ -163,11 +171,10 @@ fn metrics(test: &Test) -> Vec<(String, Metric)> {
         (0, _) => (MetricId::DecodeTps, MetricId::DecodeLlamaBenchAvgTs),
         _ => return Vec::new(),
     };
-    if test.samples_ns.is_empty() || test.samples_ns.contains(&0) {
+    let rates = test.rates();
+    if rates.is_empty() {
         return Vec::new();
     }
-    let tokens = (test.n_prompt + test.n_gen) as f64;
-    let rates: Vec<f64> = test.samples_ns.iter().map(|&ns| 1e9 * tokens / ns as f64).collect();
     let label = Some(test.name());
     let (name, metric) = measured(rate, &rates);
     let mut metrics = vec![(name, Metric { samples: rates.clone(), label: label.clone(), ..metric })];
@@ -189,10 +196,31 @@ fn cpu_fallback(asked: &Asked, test: &Test) -> Option<Issue> {
     Some(Issue::new(Code::CpuFallback, message))
 }
 
-/// More tokens than a model was trained for: the tool goes on without a word. `trained`: as its file says.
+/// Samples can't take longer than the process that took them.
+fn outside_run(tests: &[Test], raw: &RawOutput) -> Option<Issue> {
+    let (spawn_ns, exit_ns) = raw.window?;
+    let run_s = exit_ns.saturating_sub(spawn_ns) as f64 / 1e9;
+    let samples_s = tests.iter().flat_map(|test| &test.samples_ns).map(|&ns| ns as f64).sum::<f64>() / 1e9;
+    let message = format!("its samples take {samples_s:.3} s together, and its process took {run_s:.3} s");
+    (samples_s > run_s * (1.0 + MOST_CLOCKS_APART)).then(|| Issue::new(Code::WindowOutsideRun, message))
+}
+
+/// The tool's own mean is that of its samples, or one of the two is made up.
+fn mean_differs(test: &Test) -> Option<Issue> {
+    let rates = test.rates();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let message = format!("{}: the tool says `avg_ts` {}, and the mean of its samples is {mean:.6}", test.name(), test.avg_ts);
+    ((test.avg_ts - mean).abs() > MOST_MEANS_APART * mean + PRINTED).then(|| Issue::new(Code::SamplesDiffer, message))
+}
+
+/// What the model's file says against what was asked for and what the tool says it had: more tokens than it was trained for, of which the tool
+/// says nothing, and another model.
 #[must_use]
-pub fn beyond_trained_context(asked: &Asked, trained: u64) -> Option<Issue> {
-    super::beyond_trained_context(u64::from(asked.depth) + u64::from(asked.n_prompt.max(asked.n_gen)), trained)
+pub fn issues_with(asked: &Asked, raw: &RawOutput, model: &ModelBlock) -> Vec<Issue> {
+    let tokens = u64::from(asked.depth) + u64::from(asked.n_prompt.max(asked.n_gen));
+    let beyond = model.gguf().and_then(|gguf| super::beyond_trained_context(tokens, gguf.context_length?));
+    let other = echo::other_model(model, &output::tests(&String::from_utf8_lossy(&raw.stdout.kept)));
+    beyond.into_iter().chain(other).collect()
 }
 
 impl Test {

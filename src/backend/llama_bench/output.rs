@@ -37,6 +37,10 @@ pub struct Test {
     pub avg_ts: f64,
     /// Bytes of all tensors.
     pub model_size: Option<u64>,
+    /// Values in all tensors.
+    pub model_n_params: Option<u64>,
+    /// Path of the model, as the tool had it.
+    pub model_filename: Option<String>,
     /// As the tool names them; builds add some and drop others.
     pub settings: IndexMap<String, Value>,
 }
@@ -49,6 +53,16 @@ impl Test {
         let parts: Vec<String> = [part("pp", self.n_prompt), part("tg", self.n_gen)].into_iter().flatten().collect();
         let depth = if self.n_depth > 0 { format!(" @ d{}", self.n_depth) } else { String::new() };
         parts.join("+") + &depth
+    }
+
+    /// Rate of each sample, tokens/s; none where a sample took no time.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        if self.samples_ns.contains(&0) {
+            return Vec::new();
+        }
+        let tokens = (self.n_prompt + self.n_gen) as f64;
+        self.samples_ns.iter().map(|&ns| 1e9 * tokens / ns as f64).collect()
     }
 
     /// `None` = an object that is no test.
@@ -65,6 +79,8 @@ impl Test {
             // It prints `nan` or `-nan` of no samples, which is no JSON.
             avg_ts: fields.get("avg_ts")?.as_f64()?,
             model_size: number("model_size"),
+            model_n_params: number("model_n_params"),
+            model_filename: fields.get("model_filename").and_then(Value::as_str).map(str::to_owned),
             settings: fields.into_iter().filter(|(name, _)| !NO_SETTINGS.contains(&name.as_str())).collect(),
         })
     }
