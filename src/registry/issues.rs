@@ -519,7 +519,7 @@ isotherm_wire::table! {
             stands: Stands::Report,
             severity: Severity::Warning,
             means: "Power runs were another workload than the timing runs that their power would be divided by",
-            when: "The means of their times for an inference differ by more than 5 %, over the repetitions that have both",
+            when: "The means of their times for an inference differ by more than 5 %, over the repetitions that have both, of any point of the row",
             headline: Headline::Withheld,
             hint: "let instruments be read less often (`measure.sample_hz`), or look into the records for what disturbed the power runs",
         }

@@ -230,10 +230,12 @@ fn row(pool: &Pool<'_>, cells: Vec<Option<Cell>>, sheet: &Sheet<'_>, usable: &[&
     };
     // One run that escaped the contamination of all others is not a point's number.
     let withheld = degraded_left_out > 0 && values.len() == 1;
+    let apart = joined.withheld(members).filter(|_| is_joined);
 
-    let number = Summary::of(&values).filter(|_| !withheld).map(|summary| number(&summary, degraded_used));
+    let number = Summary::of(&values).filter(|_| !withheld && apart.is_none()).map(|summary| number(&summary, degraded_used));
     let absent_reason = match &number {
         Some(_) => None,
+        None if let Some(why) = apart => Some(Foreign::new(why)),
         None if withheld => {
             let (one, others) = if is_joined { ("repetition", "with a degraded run") } else { ("run", "degraded") };
             let s = if degraded_left_out == 1 { "" } else { "s" };
@@ -243,8 +245,8 @@ fn row(pool: &Pool<'_>, cells: Vec<Option<Cell>>, sheet: &Sheet<'_>, usable: &[&
         None => Some(why_absent(pool, sheet, usable, &counts)),
     };
     let unused: Vec<&Run<'_>> = usable.iter().copied().filter(|run| value_of(run).is_none()).collect();
-    if let Some(code) = joined.withheld(members).filter(|_| is_joined) {
-        states.push(State { code, runs: None, detail: None });
+    if apart.is_some() {
+        states.push(State { code: Code::RatesDiffer, runs: None, detail: None });
     } else if !unused.is_empty() {
         // Where no run has a value, the reason stands for itself.
         let detail = (!used.is_empty()).then(|| why_absent(pool, sheet, &unused, &counts));
@@ -261,7 +263,7 @@ fn row(pool: &Pool<'_>, cells: Vec<Option<Cell>>, sheet: &Sheet<'_>, usable: &[&
             states.push(State { code, runs: None, detail: None });
         }
     };
-    push(withheld, Code::Withheld);
+    push(withheld && apart.is_none(), Code::Withheld);
     push(number.as_ref().is_some_and(|number| number.estimator == Estimator::ArithmeticMean), Code::ArithmeticMean);
     let label = point.own_runs().find_map(|run| key.of_run(joined, index, run)?.0.label.as_ref()).map(Foreign::new);
     let instrument = meter::of_runs(&used).filter(|_| meter::measures(key.definition)).map(Foreign::new);

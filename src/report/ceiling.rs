@@ -9,6 +9,7 @@ use super::{
 use crate::config::model::Ceiling;
 use crate::registry::MetricId;
 use crate::store::record::Record;
+use serde_json::Value;
 
 /// Metrics, with the ceiling that each is held against.
 const HELD: [(MetricId, &str); 1] = [(MetricId::DecodeBandwidth, Ceiling::DRAM_READ)];
@@ -18,7 +19,8 @@ pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Op
     let (_, name) = HELD.into_iter().find(|(id, _)| id.entry().definition == definition)?;
     let last = used.iter().max_by_key(|run| &run.record.ids.run_id)?;
     let Ceiling { value, source } = last.record.device.ceilings.get(name)?;
-    let omitted = experts(last.record).map(|experts| format!("a mixture of {experts} experts reads a part of its weights for a token"));
+    let by_experts = || experts(last.record).map(|experts| format!("a mixture of {experts} experts reads a part of its weights for a token"));
+    let omitted = gpu(last.record).map(|gpu| format!("{gpu} computed, and `{name}` says nothing of what it reads by")).or_else(by_experts);
     Some(AgainstCeiling {
         name: Foreign::new(name),
         value: *value,
@@ -31,6 +33,14 @@ pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Op
 /// Of a mixture of experts how many there are, as far as the model's file was read.
 pub(super) fn experts(record: &Record) -> Option<u64> {
     record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0)
+}
+
+/// The GPU that computed: one that the build has, with layers that may be on it.
+fn gpu(record: &Record) -> Option<&str> {
+    let text = |name: &str| record.executed.get(name).and_then(Value::as_str).unwrap_or_default();
+    let has_layers = record.executed.get("n_gpu_layers").and_then(Value::as_i64) != Some(0);
+    let gpu = Some(text("gpu_info")).filter(|gpu| !gpu.is_empty() && text("backends") != "CPU");
+    gpu.filter(|_| has_layers && text("devices") != "none")
 }
 
 #[cfg(test)]
@@ -92,5 +102,32 @@ mod tests {
         let ceiling = rows(&model)[0].ceiling.as_ref().unwrap();
         assert_eq!((ceiling.utilization_pct, rows(&model)[1].ceiling.is_none()), (None, true));
         assert!(terminal(&model, None, false).contains("a mixture of 8 experts"));
+    }
+
+    #[test]
+    fn what_a_gpu_computed_is_not_held_against_the_memory_of_the_cpu() {
+        for (backends, gpu_info, layers, devices, has_share) in [
+            ("CUDA", "NVIDIA A2", 99, "auto", false),
+            ("CUDA", "NVIDIA A2", -1, "auto", false),
+            ("CUDA", "NVIDIA A2", 0, "auto", true),
+            ("CUDA", "NVIDIA A2", 99, "none", true),
+            ("CPU", "", 99, "auto", true),
+            ("BLAS", "", 99, "auto", true),
+        ] {
+            let mut records = records(&[8.0]);
+            for (name, value) in
+                [("backends", backends.into()), ("gpu_info", gpu_info.into()), ("n_gpu_layers", layers.into()), ("devices", devices.into())]
+            {
+                records[0].1.executed.insert(name.into(), value);
+            }
+            let model = model(records);
+            let ceiling = rows(&model)[0].ceiling.as_ref().unwrap();
+            assert_eq!(
+                (ceiling.utilization_pct.is_some(), ceiling.omitted_reason.is_none()),
+                (has_share, has_share),
+                "{backends} {layers} {devices}"
+            );
+            assert_eq!(terminal(&model, None, false).contains("NVIDIA A2 computed"), !has_share);
+        }
     }
 }

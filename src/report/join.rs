@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::model::Better,
-    registry::{Code, MetricId},
+    registry::MetricId,
     stats::Summary,
     store::record::{Kind, Metric, PointIds},
 };
@@ -52,8 +52,8 @@ pub(super) struct Joined<'a> {
     metrics: BTreeMap<&'a str, (&'static str, Metric)>,
     /// Power points that stand beside timing runs, by index.
     paired: BTreeSet<usize>,
-    /// Why a power point is joined with nothing, where that is one for all of its runs.
-    withheld: BTreeMap<usize, Code>,
+    /// Why a power point is joined with nothing, in words, where its rates are too far apart.
+    withheld: BTreeMap<usize, String>,
     /// Repetitions of a power point in which a run of either kind is degraded and left out.
     left_out: BTreeMap<usize, u32>,
 }
@@ -90,9 +90,7 @@ impl<'a> Joined<'a> {
     fn point(&mut self, at: usize, joint: &'static Joint, power: &Point<'a>, timing: &Point<'_>, options: ReportOptions) {
         let pairs: Vec<(&Run<'a>, Result<Pair, String>)> = power.own_runs().map(|run| (run, pair(joint, run, timing, options))).collect();
         let apart = apart(joint, pairs.iter().filter_map(|(_, pair)| pair.as_ref().ok()));
-        if apart.is_some() {
-            self.withheld.insert(at, Code::RatesDiffer);
-        }
+        self.withheld.extend(apart.iter().map(|why| (at, why.clone())));
         if !options.include_degraded {
             let degraded = power.own_runs().chain(timing.own_runs()).filter(|run| run.fate() == Fate::Degraded);
             self.left_out.insert(at, count(degraded.map(Run::repetition).collect::<BTreeSet<_>>().len()));
@@ -119,9 +117,9 @@ impl<'a> Joined<'a> {
         !self.paired.contains(&point) || is_joined(definition) || definition == POWER.entry().definition
     }
 
-    /// Why the runs of all these points are joined with nothing.
-    pub(super) fn withheld(&self, points: &[usize]) -> Option<Code> {
-        points.iter().map(|point| self.withheld.get(point).copied()).reduce(Option::and)?
+    /// Why these points, which are one row, give nothing: of one of them the rates are too far apart (`rates_differ`).
+    pub(super) fn withheld(&self, points: &[usize]) -> Option<&str> {
+        points.iter().find_map(|point| self.withheld.get(point)).map(String::as_str)
     }
 
     /// Repetitions that are joined with nothing because one of their runs is degraded.
@@ -202,6 +200,7 @@ fn metric(joint: &Joint, energy: Result<f64, String>) -> Metric {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::registry::Code;
     use crate::report::{
         Model, ReportInput, Row, Table,
         records::{self, point, run},
@@ -291,6 +290,28 @@ mod tests {
         let all = model([prefill.clone(), prefill.power(6.0), decode.clone(), decode.power(6.0)]);
         let rows = |definition| table(&all, definition).rows.iter().map(|row| row.number.as_ref().unwrap().value.round()).collect::<Vec<_>>();
         assert_eq!((rows("energy.prefill_joined.v1"), rows("energy.joined.v1")), (vec![60.0], vec![500.0]));
+    }
+
+    #[test]
+    fn a_row_of_several_points_is_withheld_where_the_rates_of_one_of_them_are_too_far_apart() {
+        use crate::config::model::AxisValue;
+        let ids = |n_prompt| {
+            let axes = [("n_prompt", AxisValue::Int(n_prompt)), ("n_gen", AxisValue::Int(16)), ("depth", AxisValue::Int(0))];
+            PointIds { backend: "llama-bench".into(), ..records::point(&axes) }
+        };
+        let decode = |n_prompt, tps| run(&ids(n_prompt), 0).metric("decode_tps", Some(tps), "tokens/s", "llama_bench.tg.v1", Better::Higher);
+        let row = |short, long| {
+            let runs = [decode(32, 12.0), decode(32, short).power(6.0), decode(64, 12.0), decode(64, long).power(6.0)];
+            let all = table(&model(runs), "energy.joined.v1").rows.clone();
+            assert_eq!((all.len(), all[0].pooled.len()), (1, 1));
+            all[0].clone()
+        };
+        assert_eq!((row(11.8, 11.8).number.unwrap().runs, codes(&row(11.8, 11.8))), (2, vec![]));
+        for row in [row(11.8, 10.0), row(10.0, 11.8)] {
+            assert_eq!((&row.number, codes(&row)), (&None, vec![Code::RatesDiffer]));
+            let why = row.absent_reason.unwrap().terminal();
+            assert!(why.starts_with("withheld: a token took 100.0000 ms in the power runs and 83.3333 ms"), "{why}");
+        }
     }
 
     #[test]
