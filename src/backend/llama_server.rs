@@ -8,7 +8,8 @@ use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
 use crate::registry::{Code, MetricId};
 use crate::store::record::{Issue, Iterations, LlamaServerAsked as Asked, Metric, Reason, Slo};
-use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServeTask, context_of_request};
+use indexmap::IndexMap;
+use isotherm_wire::served::{Request, ServeFailure, ServeOutput, ServeTask, ServerFacts, context_of_request};
 use isotherm_wire::task::Task;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -83,9 +84,21 @@ pub(super) fn requested(work: &LlamaServerWork, settings: &Settings) -> Vec<(&'s
     requested
 }
 
-/// What a run was asked for, as far as reading its output depends on it.
+/// What options and variables say of where the model is to be computed: a server takes both, and an option before its variable.
+fn placing(work: &LlamaServerWork, env: &IndexMap<String, String>) -> Vec<String> {
+    let variables = OFFLOADS.iter().filter(|(names, _)| !has_any(&work.flags, names)).flat_map(|(names, _)| names.iter().copied());
+    let of_variables = variables.filter_map(|name| Some([name.to_owned(), env.get(name)?.clone()])).flatten();
+    of_variables.chain(work.flags.iter().cloned()).collect()
+}
+
+fn has_any(words: &[String], names: &[&str]) -> bool {
+    words.iter().any(|word| names.contains(&&*llama_option(word)))
+}
+
+/// What a run was asked for, as far as reading its output depends on it. `env`: variables that the campaign declares.
 #[must_use]
-pub fn asked(work: &LlamaServerWork, settings: &Settings) -> Asked {
+pub fn asked(work: &LlamaServerWork, settings: &Settings, env: &IndexMap<String, String>) -> Asked {
+    let placing = placing(work, env);
     let ms = |limit: Duration| limit.as_secs_f64() * 1e3;
     let slo = settings.slo.map(|slo| Slo { ttft_ms: slo.ttft.map(ms), tpot_ms: slo.tpot.map(ms) });
     Asked {
@@ -94,7 +107,10 @@ pub fn asked(work: &LlamaServerWork, settings: &Settings) -> Asked {
         requests: settings.iterations.saturating_mul(work.concurrency),
         startup_timeout_ms: settings.startup_timeout.as_millis() as u64,
         slo,
-        offload: offload(&work.flags),
+        offload: offload(&placing),
+        offload_unsaid: !OFFLOADS.iter().any(|(names, _)| has_any(&placing, names)),
+        concurrency: Some(work.concurrency),
+        n_ctx: Some(n_ctx(work)),
     }
 }
 
@@ -136,6 +152,7 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.executed.insert("requests".into(), output.requests.len().into());
     reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
     reading.failure = failure(asked, &output, raw);
+    reading.issues.extend(output.server.as_ref().and_then(|server| differs(asked, server)));
     reading.issues.extend(prompt_cached(&output.requests));
     let offloaded = offloaded(raw);
     if let Some((offloaded, layers)) = offloaded {
@@ -227,15 +244,43 @@ fn incomplete(asked: &Asked, requests: &[Request]) -> Option<(Reason, String)> {
             Some((Reason::Parse, format!("the context of request {} was too small and was cut in its course: give more of it by `n_ctx`", n + 1)))
         }
         Request { tokens, .. } if *tokens != Some(asked.n_gen.into()) => wrong(n, "tokens in its answer", *tokens, asked.n_gen),
+        Request { timings: Some(timings), .. } if timings.predicted_n != u64::from(asked.n_gen) => {
+            wrong(n, "tokens in the timings of its answer", Some(timings.predicted_n), asked.n_gen)
+        }
         _ => None,
     })
 }
 
+/// What the server says of itself, against what it was passed.
+fn differs(asked: &Asked, server: &ServerFacts) -> Option<Issue> {
+    let (concurrency, n_ctx) = (u64::from(asked.concurrency?), u64::from(asked.n_ctx?));
+    let mut said = Vec::new();
+    if let Some(slots) = server.slots.filter(|slots| *slots != concurrency) {
+        said.push(format!("`-np {concurrency}` was passed, and the server has {slots} slots"));
+    }
+    // A request has its part, rounded up, or may take all of it (`--kv-unified`), and never more than the model was trained for.
+    let least = n_ctx.checked_div(concurrency)?.min(server.context_trained.unwrap_or(u64::MAX));
+    let most = n_ctx.next_multiple_of(CONTEXT_STEP);
+    // 0 leaves it to the server.
+    if let Some(told) = server.n_ctx.filter(|told| n_ctx > 0 && !(least..=most).contains(told)) {
+        said.push(format!("`-c {n_ctx}` was passed for {concurrency} requests at a time, and the server has {told} tokens of context for each"));
+    }
+    (!said.is_empty()).then(|| Issue::new(Code::ExecutedDiffers, said.join("; ")))
+}
+
 /// Some of a prompt had not to be computed: then its prefill was measured on less.
 fn prompt_cached(requests: &[Request]) -> Option<Issue> {
+    let of_all = |n: usize| format!("in {n} of {} requests", requests.len());
     let cached: Vec<u64> = requests.iter().filter_map(|request| request.timings?.cache_n).filter(|tokens| *tokens > 0).collect();
-    let most = cached.iter().max()?;
-    let message = format!("the server had up to {most} tokens of the prompt already, in {} of {} requests", cached.len(), requests.len());
+    if let Some(most) = cached.iter().max() {
+        let message = format!("the server had up to {most} tokens of the prompt already, {}", of_all(cached.len()));
+        return Some(Issue::new(Code::PromptCached, message));
+    }
+    // Not every build tells what it had.
+    let computed = requests.iter().filter_map(|request| Some((request.timings?.prompt_n, request.prompt_tokens?)));
+    let others: Vec<(u64, u64)> = computed.filter(|(computed, tokens)| computed != tokens).collect();
+    let (computed, tokens) = others.iter().min()?;
+    let message = format!("the server's timings are those of {computed} tokens of the prompt, which has {tokens}, {}", of_all(others.len()));
     Some(Issue::new(Code::PromptCached, message))
 }
 
@@ -254,12 +299,18 @@ fn offloaded(raw: &RawOutput) -> Option<(u64, u64)> {
 /// A GPU was asked for and none was there, or one with room for fewer layers: the server goes on with the CPU, and says so in its log alone.
 fn cpu_fallback(asked: &Asked, raw: &RawOutput, offloaded: Option<(u64, u64)>) -> Option<Issue> {
     const NO_GPU: &str = "no usable GPU found";
-    let flags = asked.offload.as_ref()?;
+    let who = match &asked.offload {
+        Some(flags) => format!("`{flags}` asks for a GPU"),
+        // It says so whatever number of layers is asked for, 0 as well.
+        None if asked.offload_unsaid => "something beside `flags` and `env` says how many layers a GPU gets".into(),
+        None => return None,
+    };
     let log = String::from_utf8_lossy(&raw.stderr.kept);
-    let issue = |what: String| Some(Issue::new(Code::CpuFallback, format!("`{flags}` asks for a GPU, and the server {what}")));
-    if let Some(said) = log.lines().find(|line| line.contains(NO_GPU)) {
+    let issue = |what: String| Some(Issue::new(Code::CpuFallback, format!("{who}, and the server {what}")));
+    if let Some(said) = log.lines().find(|line| line.contains(NO_GPU) && !line.contains("draft")) {
         return issue(format!("used none: {}", said.trim()));
     }
+    let flags = asked.offload.as_ref()?;
     let (offloaded, layers) = offloaded?;
     // The model's own number of layers is all that can be asked for.
     let wanted = layers_asked_for(flags).map(|asked| asked.min(layers));
@@ -281,13 +332,19 @@ fn layers_asked_for(flags: &str) -> Option<u64> {
 fn metrics(asked: &Asked, requests: &[Request]) -> Vec<(String, Metric)> {
     let n = requests.len();
     let ttft = |request: &Request| request.content_ns.first().map(|ns| ms(*ns));
+    // The first event may have been that of several tokens.
+    let after_first = |request: &Request| request.tokens?.checked_sub(request.first_tokens.filter(|tokens| *tokens > 0).unwrap_or(1));
     let tpot = |request: &Request| {
-        let after_first = request.tokens?.checked_sub(1).filter(|tokens| *tokens > 0)?;
+        let after_first = after_first(request).filter(|tokens| *tokens > 0)?;
         Some((ms(request.end_ns) - ttft(request)?) / after_first as f64)
     };
     let rate = |tokens: u64, ms: f64| (ms > 0.0).then(|| tokens as f64 / ms * 1e3);
     let prefill = |request: &Request| request.timings.and_then(|timings| rate(timings.prompt_n, timings.prompt_ms));
-    let decode = |request: &Request| request.timings.and_then(|timings| rate(timings.predicted_n, timings.predicted_ms));
+    // The first token's time is in `prompt_ms`: of that one alone there is nothing left in `predicted_ms`.
+    let decode = |request: &Request| {
+        let timings = request.timings.filter(|timings| timings.predicted_n > 1)?;
+        rate(timings.predicted_n, timings.predicted_ms)
+    };
     let gaps = requests.iter().flat_map(|request| request.content_ns.windows(2).map(|pair| ms(pair[1] - pair[0])));
     // One value for each request, or none and why.
     let of_each = |id: MetricId, of: &dyn Fn(&Request) -> Option<f64>, why: &str| {
@@ -300,10 +357,10 @@ fn metrics(asked: &Asked, requests: &[Request]) -> Vec<(String, Metric)> {
             gaps if gaps.is_empty() => absent(MetricId::Itl, "no request has two events with content".into()),
             gaps => sampled(MetricId::Itl, gaps),
         },
-        of_each(MetricId::Tpot, &tpot, "no token after the first"),
+        of_each(MetricId::Tpot, &tpot, "no token after the first event with content"),
         of_each(MetricId::E2e, &|request| Some(ms(request.end_ns)), ""),
         of_each(MetricId::ServerPrefillTps, &prefill, "no timings of the server"),
-        of_each(MetricId::ServerDecodeTps, &decode, "no timings of the server"),
+        of_each(MetricId::ServerDecodeTps, &decode, if asked.n_gen > 1 { "no timings of the server" } else { "no token after the first" }),
     ];
     let (start, end) = window(requests);
     let seconds = end.saturating_sub(start) as f64 / 1e9;
@@ -317,7 +374,9 @@ fn metrics(asked: &Asked, requests: &[Request]) -> Vec<(String, Metric)> {
     });
     if let Some(slo) = asked.slo {
         let keeps = |value: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| value.is_some_and(|value| value <= limit));
-        let good = requests.iter().filter(|request| keeps(ttft(request), slo.ttft_ms) && keeps(tpot(request), slo.tpot_ms)).count();
+        // Without a token after the first there is nothing that could be late.
+        let keeps_tpot = |request: &Request| after_first(request) == Some(0) || keeps(tpot(request), slo.tpot_ms);
+        let good = requests.iter().filter(|request| keeps(ttft(request), slo.ttft_ms) && keeps_tpot(request)).count();
         let (name, metric) = of_all(MetricId::Goodput, good as f64);
         metrics.push((name, Metric { label: Some(slo.to_string()), ..metric }));
     }

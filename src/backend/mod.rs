@@ -101,7 +101,7 @@ pub fn parse_spec(point: &Point) -> ParseSpec {
         Work::Builtin { .. } => ParseSpec::Builtin { expected_digest: point.model.as_ref().and_then(|m| m.declared.output_digest.clone()) },
         Work::Command(work) => ParseSpec::Command { metrics: work.metrics.as_ref().clone(), success: work.success.as_ref().clone() },
         Work::LlamaBench(work) => ParseSpec::LlamaBench(llama_bench::asked(work, &point.settings)),
-        Work::LlamaServer(work) => ParseSpec::LlamaServer(llama_server::asked(work, &point.settings)),
+        Work::LlamaServer(work) => ParseSpec::LlamaServer(llama_server::asked(work, &point.settings, &point.env)),
         Work::Later => unreachable!("a point of a later build is never run"),
     }
 }

@@ -45,8 +45,8 @@ isotherm_wire::table! {
             severity: Severity::Error,
             means: "The CPU computed what a GPU was asked for",
             when: "`llama-bench`: `-ngl` or `-dev` asks for a GPU, and the tool names none that it used: its `gpu_info` is empty or its `backends` \
-                   are `CPU`. `llama-server`: its log says that it found no usable GPU, or that it put none of the model's layers there, or fewer \
-                   than `-ngl` asks for and the model has",
+                   are `CPU`. `llama-server`: its log says that it found no usable GPU, whatever asked for one, or that it put none of the model's layers there, or fewer \
+                   than `-ngl` or `LLAMA_ARG_N_GPU_LAYERS` asks for and the model has",
             headline: Headline::LeftOut,
             hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), ask for as many layers as fit into \
                    its memory, or leave the option out",
@@ -60,7 +60,8 @@ isotherm_wire::table! {
             when: "`llama-bench`: an option with a single value (`threads`, `n_batch`, `n_ubatch`, and of `flags` the KV cache's types, layers on the GPU, \
                    devices, flash attention, how the model is loaded and others) comes back in the tool's output as another value. Spellings of one \
                    value (`on`, `1`, `true`) are no difference, and neither is a field that the build doesn't print. Likewise where its `model_filename` \
-                   is another path than that of the model, or its `model_size` or `model_n_params` are others than the header of the model's file adds up to",
+                   is another path than that of the model, or its `model_size` or `model_n_params` are others than the header of the model's file adds up to. \
+                   `llama-server`: its `/props` say that it has another number of slots than `-np`, or a context that is none of `-c`",
             headline: Headline::LeftOut,
             hint: "look at the program: is it a script that has options of its own, or does this build bend the value?",
         }
@@ -80,7 +81,8 @@ isotherm_wire::table! {
             stands: Stands::Record,
             severity: Severity::Error,
             means: "Prefill was measured on less than the prompt",
-            when: "`llama-server`: the server says of a request that it had tokens of the prompt already (`cache_n`), although it was told not to use them",
+            when: "`llama-server`: the server says of a request that it had tokens of the prompt already (`cache_n`), although it was told not to use them, or its \
+                   timings are those of another number of tokens (`prompt_n`) than the prompt has",
             headline: Headline::LeftOut,
             hint: "look in `flags` and `env` for what makes the server keep prompts",
         }

@@ -186,7 +186,7 @@ isotherm_wire::table! {
             is: "Time to first token: request sent → first non-empty content; median over requests",
             conditions: &[],
             independent_of: &[],
-            defects: NONE_KNOWN,
+            defects: "The first content may be that of several tokens, if those before show nothing: then it is the time of all of them",
         }
         Itl {
             name: "itl_ms",
@@ -207,10 +207,10 @@ isotherm_wire::table! {
             definition: "client.tpot_excl_first.v1",
             backends: &["llama-server"],
             given: Given::Yes,
-            is: "Time per output token without the first: (e2e − ttft) ÷ (n − 1), `n` tokens by the server's count; median over requests",
+            is: "Time per output token without the first: (e2e − ttft) ÷ (n − k), `n` tokens by the server's count, `k` of them by the first non-empty content, nearly always 1; median over requests",
             conditions: &[],
             independent_of: &[],
-            defects: "Undefined for a single token",
+            defects: "Undefined without a token after the first content. A client that gets all of an answer at once sees the wire's time alone",
         }
         E2e {
             name: "e2e_ms",
@@ -246,7 +246,8 @@ isotherm_wire::table! {
             is: "Decode rate by the server's own timings: median over requests of `predicted_n` ÷ `predicted_ms`",
             conditions: &[],
             independent_of: &[],
-            defects: "The server's word; queueing and the wire are not in it",
+            defects: "The server's word; queueing and the wire are not in it. `predicted_ms` begins at the first token, which `predicted_n` counts: \
+                      too high by the factor n ÷ (n − 1) for n tokens, so that few tell little, and undefined for one",
         }
         ServedTps {
             name: "served_tps",
@@ -270,7 +271,7 @@ isotherm_wire::table! {
             is: "Requests that kept the declared `slo: {ttft, tpot}` ÷ seconds from the first one sent to the last one answered",
             conditions: &["ttft", "tpot"],
             independent_of: &[],
-            defects: "Says nothing of by how much the others missed it",
+            defects: "Says nothing of by how much the others missed it. A request without a token after the first keeps any limit of `tpot`",
         }
         EnergyPerInferenceJoined {
             name: "energy_per_inference_j",

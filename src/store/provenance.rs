@@ -50,7 +50,7 @@ pub enum ParseSpec {
 }
 
 /// What llama.cpp's server was asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct LlamaServerAsked {
     /// Tokens of the prompt.
@@ -63,9 +63,18 @@ pub struct LlamaServerAsked {
     pub startup_timeout_ms: u64,
     /// What a request may take to count as served well; `None` = nothing is declared.
     pub slo: Option<Slo>,
-    /// The options that ask for another device than the CPU; `None` = none do.
+    /// The options that ask for another device than the CPU, and variables that do likewise; `None` = none do.
     #[serde(default)]
     pub offload: Option<String>,
+    /// Neither options nor variables say whether another device than the CPU is to compute.
+    #[serde(default)]
+    pub offload_unsaid: bool,
+    /// Requests at a time, as passed; `None` = a version that kept no note of it.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// Tokens of context of all requests at a time together, likewise.
+    #[serde(default)]
+    pub n_ctx: Option<u32>,
 }
 
 /// What a request may take; a limit that isn't there is kept by all.

@@ -133,6 +133,50 @@ fn the_time_to_first_token_is_the_servers_time_for_the_prompt_and_little_more() 
 }
 
 #[test]
+fn a_single_token_is_served_well_and_says_nothing_of_decode() {
+    let Some(lab) = lab("n_prompt: 32\nn_gen: 1\niterations: 2\nslo: { tpot: 60s }") else { return };
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["validity"], &record["issues"]), (&json!("ok"), &json!("valid"), &json!([])), "{record}");
+    for name in ["server_decode_tps", "tpot_ms"] {
+        assert_eq!(record["metrics"][name]["value"], json!(null), "{name}");
+    }
+    assert!(record["metrics"]["goodput_rps"]["value"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_script_that_starts_the_server_with_fewer_slots_is_told() {
+    let Some(real) = llama::tool("llama-server") else { return };
+    let lab = lab_with("./server.sh", "n_prompt: 32\nn_gen: 4\niterations: 1\nconcurrency: 2");
+    lab.write("server.sh", format!("{ASKED}exec {} \"$@\" -np 1\n", real.display()));
+    lab.run(&["run", "c.yaml"]);
+    let record = lab.only_record("c");
+    assert_eq!((&record["status"], &record["validity"], &record["executed"]["slots"]), (&json!("ok"), &json!("invalid"), &json!(1)), "{record}");
+    assert_eq!(record["issues"][0]["code"], "executed_differs");
+}
+
+/// Builds for the CPU alone are what these tests have.
+#[test]
+fn a_gpu_that_is_asked_for_by_a_variable_or_a_script_and_is_not_there_is_told() {
+    let Some(real) = llama::tool("llama-server") else { return };
+    for (more, script, words) in [
+        ("env: { LLAMA_ARG_N_GPU_LAYERS: \"99\" }", "", Some("`LLAMA_ARG_N_GPU_LAYERS 99` asks for a GPU")),
+        ("", " -ngl 99", Some("something beside `flags` and `env` says how many layers a GPU gets")),
+        ("flags: { -ngl: \"0\" }", "", None),
+        ("flags: { -ngl: \"0\" }\nenv: { LLAMA_ARG_N_GPU_LAYERS: \"99\" }", "", None),
+        ("env: { LLAMA_ARG_N_GPU_LAYERS: \"0\" }", "", None),
+    ] {
+        let lab = lab_with("./server.sh", &format!("n_prompt: 32\nn_gen: 4\niterations: 1\n{more}"));
+        lab.write("server.sh", format!("{ASKED}exec {} \"$@\"{script}\n", real.display()));
+        lab.run(&["run", "c.yaml"]);
+        let record = lab.only_record("c");
+        let issues = record["issues"].as_array().unwrap();
+        let told = issues.iter().find(|issue| issue["code"] == "cpu_fallback").map(|issue| issue["message"].as_str().unwrap());
+        assert!(record["status"] == "ok" && told.map(|told| told.starts_with(words.unwrap_or("?"))) == words.map(|_| true), "{more}: {record}");
+    }
+}
+
+#[test]
 fn an_ordinary_users_server_is_known_by_its_sockets_too() {
     let Some(real) = llama::tool("llama-server") else { return };
     for_each_user(|user| {

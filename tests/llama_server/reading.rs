@@ -13,6 +13,7 @@ fn request(client: u32, sent_ms: u64, content_ms: &[u64], end_ms: u64) -> Reques
         client,
         sent_ns: ns(&sent_ms),
         content_ns: content_ms.iter().map(ns).collect(),
+        first_tokens: Some(1),
         end_ns: ns(&end_ms),
         prompt_tokens: Some(8),
         tokens: Some(4),
@@ -22,8 +23,12 @@ fn request(client: u32, sent_ms: u64, content_ms: &[u64], end_ms: u64) -> Reques
 }
 
 fn read(requests: Vec<Request>, slo: Option<Slo>) -> Reading {
-    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: requests.len() as u32, startup_timeout_ms: 1, slo, offload: None };
-    let stdout = serde_json::to_vec(&ServeOutput { requests, ..ServeOutput::default() }).unwrap();
+    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: requests.len() as u32, slo, ..LlamaServerAsked::default() };
+    read_as(asked, ServeOutput { requests, ..ServeOutput::default() })
+}
+
+fn read_as(asked: LlamaServerAsked, output: ServeOutput) -> Reading {
+    let stdout = serde_json::to_vec(&output).unwrap();
     let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };
     backend::read(&ParseSpec::LlamaServer(asked), &raw, 0)
 }
@@ -69,6 +74,63 @@ fn a_prompt_that_the_server_had_already_makes_the_record_invalid() {
 }
 
 #[test]
+fn timings_of_another_number_of_tokens_than_the_prompt_has_make_the_record_invalid_too() {
+    for cache_n in [Some(0), None] {
+        let mut requests = vec![request(0, 0, &[50], 92), request(0, 100, &[50], 92)];
+        requests[1].timings = requests[1].timings.map(|timings| Timings { cache_n, prompt_n: 1, ..timings });
+        let issue = read(requests, None).issues.remove(0);
+        assert_eq!(
+            (issue.code.as_str(), issue.message.as_str()),
+            ("prompt_cached", "the server's timings are those of 1 tokens of the prompt, which has 8, in 1 of 2 requests")
+        );
+    }
+}
+
+#[test]
+fn a_single_token_has_no_rate_of_decode_and_keeps_any_limit_of_what_follows_it() {
+    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 1, requests: 1, slo: Some(Slo { ttft_ms: None, tpot_ms: Some(1.0) }), ..Default::default() };
+    let mut one = request(0, 0, &[50], 100);
+    one.tokens = Some(1);
+    one.timings = one.timings.map(|timings| Timings { predicted_n: 1, predicted_ms: 0.001, ..timings });
+    let reading = read_as(asked, ServeOutput { requests: vec![one], ..ServeOutput::default() });
+    let why = |name: &str| reading.metrics[name].omitted_reason.clone().unwrap();
+    assert_eq!(why("server_decode_tps"), "no token after the first in 1 of 1 requests");
+    assert_eq!(why("tpot_ms"), "no token after the first event with content in 1 of 1 requests");
+    assert_eq!((reading.metrics["server_prefill_tps"].value, reading.metrics["goodput_rps"].value), (Some(200.0), Some(10.0)));
+}
+
+#[test]
+fn tokens_that_came_with_the_first_event_are_not_among_those_after_it() {
+    let tpot = |first_tokens| {
+        let reading = read(vec![Request { first_tokens, ..request(0, 0, &[50, 60], 92) }], None);
+        reading.metrics["tpot_ms"].value
+    };
+    assert_eq!((tpot(Some(1)), tpot(Some(2)), tpot(Some(3)), tpot(Some(4))), (Some(14.0), Some(21.0), Some(42.0), None));
+    assert_eq!(tpot(None), Some(14.0), "a version that kept no note of it");
+}
+
+#[test]
+fn slots_and_context_are_held_against_what_was_passed() {
+    let said = |concurrency, n_ctx, slots, told, context_trained| {
+        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, concurrency: Some(concurrency), n_ctx: Some(n_ctx), ..Default::default() };
+        let server = ServerFacts { slots, n_ctx: told, context_trained, ..ServerFacts::default() };
+        let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], server: Some(server), ..ServeOutput::default() };
+        read_as(asked, output).issues.iter().map(|issue| format!("{}: {}", issue.code.as_str(), issue.message)).collect::<Vec<_>>()
+    };
+    let none: [String; 0] = [];
+    assert_eq!(said(4, 1024, Some(4), Some(256), Some(2048)), none);
+    // All of it for each, a part that is rounded up, no more than the model was trained for, a server that doesn't tell.
+    assert_eq!(said(4, 1024, Some(4), Some(1024), Some(2048)), none);
+    assert_eq!(said(4, 300, Some(4), Some(256), Some(2048)), none);
+    assert_eq!(said(1, 4096, Some(1), Some(2048), Some(2048)), none);
+    assert_eq!(said(4, 1024, None, None, None), none);
+    assert_eq!(said(4, 1024, Some(1), Some(1024), None), ["executed_differs: `-np 4` was passed, and the server has 1 slots"]);
+    let words =
+        |told: u32| format!("executed_differs: `-c 1024` was passed for 2 requests at a time, and the server has {told} tokens of context for each");
+    assert_eq!((said(2, 1024, Some(2), Some(256), None), said(2, 1024, Some(2), Some(4096), None)), (vec![words(256)], vec![words(4096)]));
+}
+
+#[test]
 fn what_has_no_value_says_why() {
     let reading = read(vec![request(0, 0, &[], 92), request(0, 100, &[50], 92)], None);
     let why = |name: &str| reading.metrics[name].omitted_reason.clone().unwrap();
@@ -86,6 +148,8 @@ fn another_number_of_tokens_than_was_asked_for_is_a_failure() {
     };
     let (reason, message) = failure(&|request| request.tokens = Some(3));
     assert_eq!((reason, message.as_str()), (Reason::Parse, "request 1 has 3 tokens in its answer by the server's count, and 4 were asked for"));
+    let (_, message) = failure(&|request| request.timings = request.timings.map(|timings| Timings { predicted_n: 80, ..timings }));
+    assert_eq!(message, "request 1 has 80 tokens in the timings of its answer by the server's count, and 4 were asked for");
     let (_, message) = failure(&|request| request.truncated = true);
     assert_eq!(message, "the context of request 1 was too small and was cut in its course: give more of it by `n_ctx`");
     let (_, message) = failure(&|request| request.prompt_tokens = None);
@@ -95,7 +159,8 @@ fn another_number_of_tokens_than_was_asked_for_is_a_failure() {
 
 /// The failure of a run whose server came to this, with this log.
 fn failed(failure: ServeFailure, log: &str, oom_kills: bool) -> (Reason, String) {
-    let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1500, slo: None, offload: None };
+    let asked =
+        LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1500, slo: None, offload: None, ..LlamaServerAsked::default() };
     let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
     let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], failure: Some(failure), ..ServeOutput::default() };
     let (stdout, stderr) = (stream(serde_json::to_vec(&output).unwrap()), stream(log.as_bytes().to_vec()));
@@ -145,7 +210,7 @@ fn whatever_a_server_comes_to_has_its_reason() {
 fn a_gpu_that_was_asked_for_and_is_not_there_makes_the_record_invalid() {
     let of = |offload: Option<&str>, log: &str| {
         let offload = offload.map(str::to_owned);
-        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None, offload };
+        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None, offload, ..LlamaServerAsked::default() };
         let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
         let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], ..ServeOutput::default() };
         let raw = RawOutput { stdout: stream(serde_json::to_vec(&output).unwrap()), stderr: stream(log.as_bytes().to_vec()), ..RawOutput::default() };
@@ -188,7 +253,8 @@ fn a_gpu_that_was_asked_for_and_is_not_there_makes_the_record_invalid() {
 fn more_context_than_the_model_was_trained_for_is_a_warning() {
     let of = |context_trained| {
         let server = ServerFacts { context_trained, ..ServerFacts::default() };
-        let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None, offload: None };
+        let asked =
+            LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, startup_timeout_ms: 1, slo: None, offload: None, ..LlamaServerAsked::default() };
         let stdout =
             serde_json::to_vec(&ServeOutput { requests: vec![request(0, 0, &[50], 92)], server: Some(server), ..ServeOutput::default() }).unwrap();
         let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };

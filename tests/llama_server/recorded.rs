@@ -80,7 +80,7 @@ fn read(output: &ServeOutput, log: Vec<u8>) -> Reading {
     let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
     let raw = RawOutput { stdout: stream(serde_json::to_vec(output).unwrap()), stderr: stream(log), ..RawOutput::default() };
     let offload = Some("-ngl 99".to_owned());
-    let asked = LlamaServerAsked { n_prompt: 40, n_gen: 16, requests: 1, startup_timeout_ms: 1, slo: None, offload };
+    let asked = LlamaServerAsked { n_prompt: 40, n_gen: 16, requests: 1, startup_timeout_ms: 1, slo: None, offload, ..LlamaServerAsked::default() };
     backend::read(&ParseSpec::LlamaServer(asked), &raw, 0)
 }
 

@@ -19,9 +19,12 @@ use output::Test;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Options that offload to another device than the CPU, with the values that don't; the first of them say how many layers.
-pub(super) const OFFLOADS: [(&[&str], &[&str]); 2] =
-    [(&["-ngl", "--gpu-layers", "--n-gpu-layers"], &["0", "-1", "auto"]), (&["-dev", "--device"], &["auto", "none"])];
+/// Options that offload to another device than the CPU, and the server's variable for each, with the values that don't; the first of them say
+/// how many layers.
+pub(super) const OFFLOADS: [(&[&str], &[&str]); 2] = [
+    (&["-ngl", "--gpu-layers", "--n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS"], &["0", "-1", "auto"]),
+    (&["-dev", "--device", "LLAMA_ARG_DEVICE"], &["auto", "none"]),
+];
 /// Share by which samples may take longer than their process: the tool may go by a clock that is being adjusted.
 const MOST_CLOCKS_APART: f64 = 1e-3;
 /// Share by which the tool's mean may be off that of its samples.
@@ -88,7 +91,7 @@ pub fn asked(work: &LlamaBenchWork, settings: &Settings) -> Asked {
 /// The options of a point that ask for another device than the CPU, as written.
 pub(super) fn offload(flags: &[String]) -> Option<String> {
     // Without a device nothing is offloaded, whatever the number of layers.
-    if flags.windows(2).any(|pair| ["-dev", "--device"].contains(&&*llama_option(&pair[0])) && pair[1] == "none") {
+    if flags.windows(2).any(|pair| OFFLOADS[1].0.contains(&&*llama_option(&pair[0])) && pair[1] == "none") {
         return None;
     }
     let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&&*llama_option(&pair[0])) && !none.contains(&pair[1].as_str()));

@@ -66,6 +66,7 @@ fn every_recorded_answer_is_understood_or_told_to_be_none() {
     for (name, events, prompt, tokens) in STREAMS {
         let request = request(&folder, name).unwrap_or_else(|why| panic!("{name}: {why:?}"));
         assert_eq!((request.content_ns.len(), request.prompt_tokens, request.tokens), (events, Some(prompt), Some(tokens)), "{name}");
+        assert!((Some(1)..=Some(tokens)).contains(&request.first_tokens), "{name}: {:?}", request.first_tokens);
         assert_eq!(request.timings.map(|timings| (timings.cache_n, timings.prompt_n)), Some((Some(0), prompt)), "{name}");
     }
     for (name, status, words) in REFUSALS {

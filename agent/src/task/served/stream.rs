@@ -58,6 +58,9 @@ pub fn request(client: u32, recording: &Recording) -> Result<Request, Broken> {
         }
         let arrival_ns = recording.arrival_ns(answer.recorded_at(end));
         if event.content.is_some_and(|content| !content.is_empty()) {
+            if request.content_ns.is_empty() {
+                request.first_tokens = event.tokens_predicted;
+            }
             request.content_ns.push(arrival_ns);
         }
         if event.stop {
@@ -87,7 +90,11 @@ mod tests {
     }
 
     fn token(content: &str) -> String {
-        event(&format!(r#"{{"content":"{content}","stop":false,"tokens_predicted":1}}"#))
+        nth_token(content, 1)
+    }
+
+    fn nth_token(content: &str, n: u64) -> String {
+        event(&format!(r#"{{"content":"{content}","stop":false,"tokens_predicted":{n}}}"#))
     }
 
     #[test]
@@ -100,6 +107,16 @@ mod tests {
         assert_eq!((request.prompt_tokens, request.tokens, request.truncated), (Some(5), Some(2), false));
         let timings = request.timings.expect("timings");
         assert_eq!((timings.cache_n, timings.prompt_n, timings.prompt_ms, timings.predicted_ms), (Some(0), 5, 9.5, 4.5));
+    }
+
+    #[test]
+    fn the_first_event_that_shows_something_has_the_tokens_before_it_that_did_not() {
+        let of = |events: &[String]| {
+            let body = [HEAD.to_owned(), events.concat(), event(FINAL)].concat();
+            request(0, &Recording::of(0, &[(1, &body)])).expect("a request").first_tokens
+        };
+        assert_eq!(of(&[nth_token("", 1), nth_token("é", 4), nth_token("b", 5)]), Some(4));
+        assert_eq!((of(&[event(r#"{"content":"a"}"#)]), of(&[])), (None, None));
     }
 
     #[test]
