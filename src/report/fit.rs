@@ -41,7 +41,7 @@ pub(super) fn fits(definition: &str, gathered: &Gathered<'_>, rows: &[Row]) -> V
     }
     let all: Vec<Vec<Constant>> = lines.iter().map(|(of, _)| of.clone()).collect();
     let names_it = |constant: &Constant| constant.name == Column::Device.name() || all.iter().any(|of| !of.contains(constant));
-    let fit = |(of, points): (Vec<Constant>, Vec<FitPoint>)| line(of.into_iter().filter(names_it).collect(), best(points));
+    let fit = |(of, points): (Vec<Constant>, Vec<FitPoint>)| line(of.into_iter().filter(names_it).collect(), best(points, rows));
     lines.into_iter().filter_map(fit).collect()
 }
 
@@ -63,13 +63,14 @@ fn common(columns: &[Column<'_>], of: &Point<'_>, row: &Row) -> Vec<Constant> {
     common
 }
 
-/// Of each model and size the fastest.
-fn best(points: Vec<FitPoint>) -> Vec<FitPoint> {
+/// Of each model and size the fastest among the steady ones, of which there may be none: the fastest of many that vary is so by chance.
+fn best(points: Vec<FitPoint>, rows: &[Row]) -> Vec<FitPoint> {
+    let rank = |point: &FitPoint| (rows[point.row].states.iter().all(|state| state.code != Code::SpreadHigh), point.tokens_per_s);
     let mut best: BTreeMap<(String, u64), FitPoint> = BTreeMap::new();
     for point in points {
         let key = (format!("{:?}", point.model), point.weight_bytes);
         match best.get(&key) {
-            Some(other) if other.tokens_per_s >= point.tokens_per_s => {}
+            Some(other) if rank(other) >= rank(&point) => {}
             _ => _ = best.insert(key, point),
         }
     }
@@ -144,6 +145,24 @@ mod tests {
         let sheet = csv(&model);
         assert!(sheet.lines().next().unwrap().ends_with(",fit_gb_s,fit_r_squared"), "{sheet}");
         assert_eq!(sheet.lines().filter(|line| line.ends_with(&format!(",{},{}", fit.gb_s, fit.r_squared.unwrap()))).count(), 3, "{sheet}");
+    }
+
+    #[test]
+    fn a_row_that_varies_is_taken_where_no_steady_one_is_and_the_line_says_so() {
+        let repeated = |threads, tps: [f64; 2]| {
+            let of = |(repetition, tps): (u32, f64)| {
+                let run = run(&at("here", "third", threads, 0), repetition);
+                told(run.metric("decode_tps", Some(tps), "tokens/s", "llama_bench.tg.v1", Better::Higher), 333_333_333)
+            };
+            [of((0, tps[0])), of((1, tps[1]))]
+        };
+        let third = |model: &Model| fits(model)[0].points[2].tokens_per_s;
+        let both = model_of([&three("here")[..2], &repeated(1, [5.0, 5.0]), &repeated(4, [5.0, 9.0])].concat());
+        assert!((third(&both) - 5.0).abs() < 1e-9 && !terminal(&both, None, false).contains("of these"));
+        let varies = model_of([&three("here")[..2], &repeated(4, [5.0, 9.0])].concat());
+        assert!((third(&varies) - 45f64.sqrt()).abs() < 1e-9);
+        let said = "(best of each model, 3 points, 3 sizes; of these 1 spread_high)";
+        assert!(terminal(&varies, None, false).contains(said) && markdown(&varies).contains(said), "{}", terminal(&varies, None, false));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use super::{
 };
 use crate::config::model::Better;
 use crate::registry::{Code, Severity};
+use indexmap::IndexMap;
+use std::collections::BTreeSet;
 
 /// Absent; the reason stands in a line below.
 pub(super) const ABSENT: &str = "—";
@@ -219,7 +221,7 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         let of = format!("{share} {} {value} {} ({})", escape(name), escape(&table.unit), escape(source));
         parts.push(Part::Line(format!("{}: {of}", row_label(model, table, row, escape))));
     }
-    parts.extend(table.fits.iter().map(|fit| Part::Line(fit_text(fit, escape))));
+    parts.extend(table.fits.iter().map(|fit| Part::Line(fit_text(table, fit, escape))));
     if table.rows.iter().any(|row| row.cells.iter().any(Option::is_none)) {
         parts.push(Part::Line(format!("{ABSENT} in the column of an axis: the point doesn't have it")));
     }
@@ -228,14 +230,23 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
     }
 }
 
-/// What a fit says, on one line.
-fn fit_text(fit: &Fit, escape: Escape) -> String {
+/// What a fit says, on one line, and what there is to know about its points.
+fn fit_text(table: &Table, fit: &Fit, escape: Escape) -> String {
     let Fit { of, gb_s, r_squared, sizes, points } = fit;
     let r_squared = r_squared.map_or_else(|| ABSENT.to_owned(), |r| format!("{r:.3}"));
     let k = Digits::of([*gb_s]).text(*gb_s);
     let n = points.len();
+    // In the order in which they stand in the rows; a row says a thing more than once where it has several details.
+    let mut known: IndexMap<&str, BTreeSet<usize>> = IndexMap::new();
+    for point in points {
+        for state in &table.rows[point.row].states {
+            known.entry(state.code.entry().words).or_default().insert(point.row);
+        }
+    }
+    let known: Vec<String> = known.iter().map(|(words, rows)| format!("{} {words}", rows.len())).collect();
+    let known = if known.is_empty() { String::new() } else { format!("; of these {}", known.join(", ")) };
     format!(
-        "{}: decode = k ÷ bytes of the weights, k = {k} GB/s, R² = {r_squared} (best of each model, {n} points, {sizes} sizes)",
+        "{}: decode = k ÷ bytes of the weights, k = {k} GB/s, R² = {r_squared} (best of each model, {n} points, {sizes} sizes{known})",
         constants_text(of, escape)
     )
 }
