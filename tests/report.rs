@@ -10,6 +10,7 @@ use isotherm::{
     report::{Broken, Model, ReportInput, ReportOptions, StatusMatrix, csv, json, markdown, terminal},
     store::record::{Kind, PointIds, Reason, Severity},
 };
+use isotherm_wire::model::Gguf;
 use records::{plan, point, run, text};
 
 const HOSTILE_MODEL: &str = "=cmd|' /C calc'!A0<script>";
@@ -247,7 +248,8 @@ fn rates_of_real_devices_over_the_size_of_models_give_the_figures_of_an_independ
             let axes = [("model", text(model)), ("threads", AxisValue::Int(place)), ("depth", AxisValue::Int(0))];
             let ids = PointIds { device: device.into(), backend: "llama-bench".into(), ..point(&axes) };
             let run = run(&ids, 0).metric("decode_tps", Some(tps), "tokens/s", "llama_bench.tg.v1", Better::Higher);
-            let (path, mut record) = run.stored();
+            // Its bytes are those of all tensors.
+            let (path, mut record) = run.model(Gguf { lookup_bytes: Some(0), ..Gguf::default() }).stored();
             record.executed.insert("model_size".into(), bytes.into());
             (path, record)
         });

@@ -53,14 +53,14 @@ mod tests {
         records::{point, run},
         terminal,
     };
-    use crate::store::record::{ModelBlock, Record};
-    use isotherm_wire::model::{Gguf, ModelHeader};
+    use crate::store::record::Record;
+    use isotherm_wire::model::Gguf;
 
     /// Points that reach so many GB/s, on a device with a ceiling of 10.
     fn records(reached: &[f64]) -> Vec<(String, Record)> {
         let of = |(threads, gb_s): (usize, &f64)| {
             let point = point(&[("threads", AxisValue::Int(threads as i64 + 1))]);
-            let (path, mut record) = run(&point, 0).metric("decode_gb_s", Some(*gb_s), "GB/s", "llama_bench.decode_gb_s.v1", Better::Higher).stored();
+            let (path, mut record) = run(&point, 0).metric("decode_gb_s", Some(*gb_s), "GB/s", "llama_bench.decode_gb_s.v2", Better::Higher).stored();
             record.device.ceilings.insert("dram_read_gb_s".into(), Ceiling { value: 10.0, source: "measured".into() });
             (path, record)
         };
@@ -93,10 +93,8 @@ mod tests {
     #[test]
     fn a_mixture_of_experts_has_no_share_and_says_why_and_without_a_ceiling_there_is_none() {
         let mut records = records(&[8.0, 8.0]);
-        let gguf = Gguf { experts: Some(8), ..Gguf::default() };
-        let header = Some(ModelHeader::Gguf(Box::new(gguf)));
-        let (id, path) = ("m".to_owned(), "m.gguf".to_owned());
-        records[0].1.workload.model = Some(ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: Default::default(), header });
+        let of_experts = run(&point(&[]), 0).model(Gguf { experts: Some(8), ..Gguf::default() }).stored();
+        records[0].1.workload.model = of_experts.1.workload.model;
         records[1].1.device.ceilings.clear();
         let model = model(records);
         let ceiling = rows(&model)[0].ceiling.as_ref().unwrap();

@@ -9,7 +9,7 @@ use super::{
     gather::{Gathered, Point},
     model::{Fit, FitPoint, Row},
 };
-use crate::{config::model::AxisValue, registry::Code, registry::MetricId, stats};
+use crate::{backend::llama_bench::decode_bytes, config::model::AxisValue, registry::Code, registry::MetricId, stats};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Axes over which a model's best point is sought: how the same work is spread and cut. All others say what is computed, or where.
@@ -50,7 +50,7 @@ fn point(of: &Point<'_>, at: usize, row: &Row) -> Option<FitPoint> {
     let tokens_per_s = row.number.as_ref()?.value;
     let is_empty = of.ids.axes.get("depth") == Some(&AxisValue::Int(0));
     let record = of.own_runs().map(|run| run.record).find(|record| record.executed.contains_key("model_size"))?;
-    let weight_bytes = record.executed["model_size"].as_u64().filter(|bytes| *bytes > 0)?;
+    let weight_bytes = decode_bytes(&record.executed, record.workload.model.as_ref()).ok()?;
     let is_wanted = is_empty && !of.stale && !of.orphan && experts(record).is_none();
     let model = Cell::from(of.ids.axes.get(MODEL)?);
     is_wanted.then_some(FitPoint { row: at, model, weight_bytes, tokens_per_s })
@@ -95,7 +95,7 @@ mod tests {
         records::{self, point, run, text},
         terminal,
     };
-    use crate::store::record::{ModelBlock, OperatingState, PointIds, Record, Severity};
+    use crate::store::record::{OperatingState, PointIds, Record, Severity};
     use isotherm_wire::model::{Gguf, ModelHeader};
 
     fn at(device: &str, model: &str, threads: i64, depth: i64) -> PointIds {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn told(run: records::Run, bytes: u64) -> (String, Record) {
-        let (path, mut record) = run.stored();
+        let (path, mut record) = run.model(Gguf { lookup_bytes: Some(0), ..Gguf::default() }).stored();
         record.executed.insert("model_size".into(), bytes.into());
         (path, record)
     }
@@ -147,6 +147,20 @@ mod tests {
         assert_eq!(sheet.lines().filter(|line| line.ends_with(&format!(",{},{}", fit.gb_s, fit.r_squared.unwrap()))).count(), 3, "{sheet}");
     }
 
+    fn gguf(record: &mut Record) -> &mut Gguf {
+        let Some(ModelHeader::Gguf(gguf)) = record.workload.model.as_mut().unwrap().header.as_mut() else { panic!("no header") };
+        gguf
+    }
+
+    #[test]
+    fn tables_of_which_a_token_takes_single_rows_are_not_in_the_bytes() {
+        let plain = model_of(three("here"));
+        let mut untied = three("here");
+        untied[1].1.executed.insert("model_size".into(), 900_000_000.into());
+        gguf(&mut untied[1].1).lookup_bytes = Some(400_000_000);
+        assert_eq!(fits(&model_of(untied)), fits(&plain));
+    }
+
     #[test]
     fn a_row_that_varies_is_taken_where_no_steady_one_is_and_the_line_says_so() {
         let repeated = |threads, tps: [f64; 2]| {
@@ -172,7 +186,7 @@ mod tests {
         let mut same = three("here");
         same[2].1.executed.insert("model_size".into(), 500_000_000.into());
         assert!(fits(&model_of(same)).is_empty());
-        // Another device for one of them, another state, no size, degraded, a mixture of experts.
+        // Another device for one of them, another state, no size, degraded, a mixture of experts, a file that doesn't tell of its tables.
         let spoilt = |spoil: fn(&mut Record)| {
             let mut records = three("here");
             spoil(&mut records[2].1);
@@ -184,15 +198,8 @@ mod tests {
         assert_eq!(spoilt(|record| record.executed.clear()), 0);
         assert_eq!(spoilt(|record| record.metrics["decode_tps"].definition = "llama_bench.tg.v2".into()), 0);
         assert_eq!(spoilt(|record| _ = record.ids.point.axes.insert("flags.-ngl".into(), AxisValue::Int(99))), 0);
-        assert_eq!(
-            spoilt(|record| {
-                let header = Some(ModelHeader::Gguf(Box::new(Gguf { experts: Some(8), ..Gguf::default() })));
-                let (id, path) = ("m".to_owned(), "m.gguf".to_owned());
-                record.workload.model =
-                    Some(ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: Default::default(), header });
-            }),
-            0
-        );
+        assert_eq!(spoilt(|record| gguf(record).experts = Some(8)), 0);
+        assert_eq!(spoilt(|record| gguf(record).lookup_bytes = None), 0);
         let mut degraded = three("here");
         let again = run(&at("here", "third", 4, 0), 0).metric("decode_tps", Some(5.0), "tokens/s", "llama_bench.tg.v1", Better::Higher);
         degraded[2] = told(again.issue("competing_load", Severity::Warning, "busy"), 333_333_333);

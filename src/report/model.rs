@@ -113,7 +113,7 @@ pub struct FitPoint {
     /// Index into the rows of the table.
     pub row: usize,
     pub model: Cell,
-    /// Of all tensors, as the tool reports them.
+    /// Those that are read for a token.
     pub weight_bytes: u64,
     pub tokens_per_s: f64,
 }

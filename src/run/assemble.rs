@@ -261,8 +261,9 @@ pub(super) fn read(rules: &ParseSpec, output: &RawOutput, exit_code: i32, model:
         let words = failure.take().map_or_else(|| format!("model `{id}` is missing or no regular file: {path}"), |(_, words)| words);
         failure = Some((Reason::ModelMissing, words));
     }
-    if let (ParseSpec::LlamaBench(asked), Some(model)) = (rules, model) {
-        reading.issues.extend(backend::llama_bench::issues_with(asked, output, model));
+    if let ParseSpec::LlamaBench(asked) = rules {
+        reading.issues.extend(model.into_iter().flat_map(|model| backend::llama_bench::issues_with(asked, output, model)));
+        reading.metrics.extend(backend::llama_bench::bandwidth(&reading, model));
     }
     (failure, reading)
 }

@@ -74,8 +74,12 @@ fn is_right(record: &Value) {
     }
     let executed = &record["executed"];
     assert_eq!((&executed["n_threads"], &executed["type_k"], &executed["backends"]), (&axes["threads"], &axes["flags.-ctk"], &json!("CPU")));
-    let weights = record["workload"]["model"]["header"]["gguf"]["weight_bytes"].as_u64().unwrap();
+    let header = &record["workload"]["model"]["header"]["gguf"];
+    let (weights, looked_up) = (header["weight_bytes"].as_u64().unwrap(), header["lookup_bytes"].as_u64().unwrap());
     assert_eq!(executed["model_size"], weights, "the tool and the file's own header agree");
+    let value = |metric: &str| record["metrics"][metric]["value"].as_f64().unwrap();
+    assert!(looked_up > 0, "the model has a matrix of the output beside its embeddings");
+    assert!((value("decode_gb_s") / value("decode_tps") * 1e9 / (weights - looked_up) as f64 - 1.0).abs() < 1e-9);
 }
 
 #[test]

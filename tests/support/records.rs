@@ -5,11 +5,12 @@ use isotherm::{
     store::{
         plan_file::{PLAN_VERSION, StoredPlan, StoredPoint},
         record::{
-            BackendBlock, Context, DeviceBlock, Identity, Ids, Kind, Metric, PointIds, Producer, Raw, RawStream, Reason, Record, SCHEMA_VERSION,
-            Samples, Settle, Severity, Status, Time, Validity, Workload,
+            BackendBlock, Context, DeviceBlock, Identity, Ids, Kind, Metric, ModelBlock, PointIds, Producer, Raw, RawStream, Reason, Record,
+            SCHEMA_VERSION, Samples, Settle, Severity, Status, Time, Validity, Workload,
         },
     },
 };
+use isotherm_wire::model::{Gguf, ModelHeader};
 use serde_json::{Map, Value, json};
 
 /// A point on device `here`, backend `builtin`.
@@ -129,6 +130,14 @@ impl Run {
             samples_sidecar: None,
         };
         self.record.metrics.insert(name.into(), metric);
+        self
+    }
+
+    /// Of a model whose file says this.
+    pub fn model(mut self, gguf: Gguf) -> Run {
+        let header = Some(ModelHeader::Gguf(Box::new(gguf)));
+        let (id, path) = ("m".into(), "m.gguf".into());
+        self.record.workload.model = Some(ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: Default::default(), header });
         self
     }
 

@@ -21,6 +21,11 @@ const MOST_HEADER_BYTES: u64 = 256 << 20;
 const MOST_TEXT_BYTES: u64 = 4096;
 /// Dimensions of a tensor, as many as ggml has.
 const MOST_DIMENSIONS: u32 = 4;
+/// Embeddings of words; where the file has no matrix of the output, they are that, too, and all of them are read.
+const EMBEDDINGS: &str = "token_embd.weight";
+const OUTPUT: &str = "output.weight";
+/// Tables that are nothing else: embeddings of words for each layer, and of places.
+const TABLES: [&str; 2] = ["per_layer_token_embd.weight", "position_embd.weight"];
 /// Numbers of an array that are looked at: one for each layer.
 const MOST_NUMBERS: u64 = 4096;
 
@@ -125,6 +130,7 @@ fn gguf(version: u32, facts: &HashMap<String, Value>, tensors: Tensors) -> Gguf 
         quantization: number("general.file_type").map(file_type),
         parameters: tensors.parameters,
         weight_bytes: tensors.bytes.values().copied().try_fold(0, |sum: u64, bytes| sum.checked_add(bytes?)),
+        lookup_bytes: if split.is_none() { tensors.lookup_bytes() } else { None },
         tensor_bytes: tensors.bytes,
         context_length: own("context_length"),
         layers: own("block_count"),
@@ -276,6 +282,10 @@ impl<R: Read> Header<R> {
 struct Tensors {
     bytes: BTreeMap<String, Option<u64>>,
     parameters: u64,
+    /// Of those in `TABLES`.
+    tables: Vec<Option<u64>>,
+    embeddings: Vec<Option<u64>>,
+    has_output: bool,
     /// Where the last one ends, from the beginning of the data.
     end: u64,
 }
@@ -294,7 +304,14 @@ impl Tensors {
         }
         let (kind, offset) = (header.u32()?, header.u64()?);
         self.parameters = self.parameters.checked_add(values).ok_or_else(too_large)?;
+        self.has_output |= name == OUTPUT;
+        let table = match name.as_str() {
+            EMBEDDINGS => Some(&mut self.embeddings),
+            name if TABLES.contains(&name) => Some(&mut self.tables),
+            _ => None,
+        };
         let Some((kind, block, bytes)) = tensor_type(kind) else {
+            table.into_iter().for_each(|table| table.push(None));
             self.bytes.insert(format!("type {kind}"), None);
             return Ok(());
         };
@@ -303,7 +320,14 @@ impl Tensors {
         self.end = self.end.max(end);
         let sum = self.bytes.entry(kind.to_owned()).or_insert(Some(0));
         *sum = sum.and_then(|sum| sum.checked_add(bytes));
+        table.into_iter().for_each(|table| table.push(Some(bytes)));
         Ok(())
+    }
+
+    /// Bytes of what a token takes single rows of; `None` with a type among them that isn't known.
+    fn lookup_bytes(&self) -> Option<u64> {
+        let embeddings = self.embeddings.iter().filter(|_| self.has_output);
+        self.tables.iter().chain(embeddings).try_fold(0, |sum: u64, bytes| sum.checked_add((*bytes)?))
     }
 }
 

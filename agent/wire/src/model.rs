@@ -30,6 +30,10 @@ pub struct Gguf {
     pub parameters: u64,
     /// Bytes of all tensors together; `None` with a type among them that isn't known.
     pub weight_bytes: Option<u64>,
+    /// Of them, bytes of tables that a token takes single rows of: embeddings of its words, unless they are the output's matrix, too, and of
+    /// its places. `None` in one file of several, where the rest may be in another, and with a type that isn't known.
+    #[serde(default)]
+    pub lookup_bytes: Option<u64>,
     /// Tokens of context that it was trained for.
     pub context_length: Option<u64>,
     /// Blocks of layers.

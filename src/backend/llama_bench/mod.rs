@@ -8,12 +8,13 @@ mod output;
 mod spans;
 
 use super::llama_help::{self, Unknown};
-use super::{RawOutput, Reading, last_words, measured};
+use super::{RawOutput, Reading, last_words, measured, omitted};
 use crate::config::llama_option;
 use crate::config::model::Settings;
 use crate::plan::point::LlamaBenchWork;
 use crate::registry::{Code, MetricId};
 use crate::store::record::{Issue, LlamaBenchAsked as Asked, LlamaBenchTest, Metric, ModelBlock, Reason};
+use indexmap::IndexMap;
 use isotherm_wire::task::{ProcessTask, Task};
 use output::Test;
 use serde_json::{Value, json};
@@ -183,11 +184,36 @@ fn metrics(test: &Test) -> Vec<(String, Metric)> {
     let mut metrics = vec![(name, Metric { samples: rates.clone(), label: label.clone(), ..metric })];
     let (name, metric) = measured(by_tool, &rates);
     metrics.push((name, Metric { value: Some(test.avg_ts), label: label.clone(), ..metric }));
-    if let (MetricId::DecodeTps, Some(bytes)) = (rate, test.model_size.filter(|bytes| *bytes > 0)) {
-        let (name, metric) = measured(MetricId::DecodeBandwidth, &rates.iter().map(|tps| tps * bytes as f64 / 1e9).collect::<Vec<_>>());
-        metrics.push((name, Metric { label, ..metric }));
-    }
     metrics
+}
+
+/// What decode takes out of memory, of a reading whose model is known; `None` where nothing was decoded.
+#[must_use]
+pub fn bandwidth(reading: &Reading, model: Option<&ModelBlock>) -> Option<(String, Metric)> {
+    let decode = reading.metrics.get(MetricId::DecodeTps.entry().name)?;
+    let entry = MetricId::DecodeBandwidth.entry();
+    let (name, metric) = match decode_bytes(&reading.executed, model) {
+        Ok(bytes) => measured(MetricId::DecodeBandwidth, &decode.samples.iter().map(|tps| tps * bytes as f64 / 1e9).collect::<Vec<_>>()),
+        Err(why) => (entry.name.to_owned(), omitted(entry.unit.symbol(), entry.better, entry.definition, why.into())),
+    };
+    Some((name, Metric { label: decode.label.clone(), ..metric }))
+}
+
+/// Bytes of weights that are read for a token: all that the tool tells of, without the tables of which a token takes single rows.
+///
+/// # Errors
+/// Why it isn't known.
+pub fn decode_bytes(executed: &IndexMap<String, Value>, model: Option<&ModelBlock>) -> Result<u64, &'static str> {
+    let all =
+        executed.get("model_size").and_then(Value::as_u64).filter(|bytes| *bytes > 0).ok_or("the tool tells no bytes of the model's tensors")?;
+    let gguf =
+        model.and_then(ModelBlock::gguf).ok_or("the header of the model's file was not read, which tells what of its tensors is read for a token")?;
+    let looked_up = match gguf.lookup_bytes {
+        Some(bytes) => bytes,
+        None if gguf.split.is_some() => return Err("of a model in several files it is not known which of its tensors are read for a token"),
+        None => return Err("the header of the model's file does not tell what of its tensors is read for a token"),
+    };
+    all.checked_sub(looked_up).filter(|bytes| *bytes > 0).ok_or("the tool tells of fewer bytes than the tables in the model's file have")
 }
 
 /// A GPU was asked for and none was there: the tool goes on with the CPU and says so by what it doesn't print.
@@ -235,6 +261,37 @@ impl Test {
             depth: self.n_depth,
             samples_ns: self.samples_ns.clone(),
             spans_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use isotherm_wire::model::{Gguf, ModelHeader};
+
+    /// Of a model of 1000 bytes, as the tool says, whose header says this.
+    fn read_of(gguf: Option<Gguf>) -> Result<u64, &'static str> {
+        let header = gguf.map(|gguf| ModelHeader::Gguf(Box::new(gguf)));
+        let (id, path) = ("m".to_owned(), "m.gguf".to_owned());
+        let model = ModelBlock { id, path, sha256: None, bytes: None, quantization: None, tags: Default::default(), header };
+        decode_bytes(&[("model_size".to_owned(), json!(1000))].into(), Some(&model))
+    }
+
+    #[test]
+    fn a_token_reads_what_no_table_is_and_without_a_word_of_the_header_nobody_knows_what_that_is() {
+        let of = |lookup_bytes| read_of(Some(Gguf { lookup_bytes, ..Gguf::default() }));
+        assert_eq!([of(Some(0)), of(Some(364))], [Ok(1000), Ok(636)]);
+        let split = serde_json::from_value(json!({ "part": 1, "of": 2 })).unwrap();
+        let part = read_of(Some(Gguf { split: Some(split), ..Gguf::default() }));
+        // Headers of earlier builds' records have no such field.
+        let mut earlier = serde_json::to_value(Gguf::default()).unwrap();
+        earlier.as_object_mut().unwrap().remove("lookup_bytes").unwrap();
+        let earlier = read_of(Some(serde_json::from_value(earlier).unwrap()));
+        let said = [earlier, part, read_of(None), of(Some(1001)), decode_bytes(&IndexMap::new(), None)].map(Result::unwrap_err);
+        for (said, words) in said.iter().zip(["does not tell", "in several files", "was not read", "fewer bytes", "tells no bytes"]) {
+            assert!(said.contains(words), "{said}");
         }
     }
 }

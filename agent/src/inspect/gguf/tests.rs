@@ -52,6 +52,7 @@ fn the_example_models_are_what_their_generator_says() {
         parameters: 2 * 384 * 128 + 2 * (2 * 128 * 128 + 2 * 128 * 64 + 3 * 128 * 256) + 5 * 128,
         tensor_bytes: [("F32".to_owned(), Some(5 * 128 * 4)), ("Q8_0".to_owned(), Some((98_304 + 2 * 147_456) / 32 * 34))].into(),
         weight_bytes: Some(5 * 128 * 4 + (98_304 + 2 * 147_456) / 32 * 34),
+        lookup_bytes: Some(384 * 128 / 32 * 34),
         context_length: Some(2048),
         layers: Some(2),
         embedding_length: Some(128),
@@ -75,6 +76,19 @@ fn facts_that_are_given_for_each_layer_count_where_all_are_equal() {
     };
     assert_eq!((of(&[4, 4, 4]).kv_heads, of(&[3, 4, 5]).kv_heads, of(&[]).kv_heads), (Some(4), None, None));
     assert_eq!((of(&[4]).experts, of(&[4]).heads, of(&[4]).weight_bytes), (Some(8), None, Some(0)));
+}
+
+#[test]
+fn embeddings_are_looked_up_unless_they_are_the_matrix_of_the_output_too() {
+    let of = |facts: &[Vec<u8>], named: &[(&str, u32)]| {
+        let tensors: Vec<Vec<u8>> = named.iter().map(|(name, kind)| tensor(name, &[64, 2], *kind, 0)).collect();
+        of_bytes(&file(facts, &tensors, 1024)).unwrap().lookup_bytes
+    };
+    let (words, output, layers) = (("token_embd.weight", 8), ("output.weight", 1), ("per_layer_token_embd.weight", 0));
+    assert_eq!([of(&[], &[words, output]), of(&[], &[words]), of(&[], &[words, layers])], [Some(136), Some(0), Some(512)]);
+    assert_eq!(of(&[], &[output, layers, words, ("position_embd.weight", 1)]), Some(136 + 512 + 256));
+    assert_eq!([of(&[], &[("token_embd.weight", 99), output]), of(&[], &[("token_embd.weight", 99)])], [None, Some(0)]);
+    assert_eq!(of(&[fact("split.count", 2, &2u16.to_le_bytes())], &[words, output]), None);
 }
 
 #[test]
