@@ -123,6 +123,7 @@ fn requests_have_the_tokens_that_were_asked_for_and_the_server_is_gone_afterward
     assert!(output.requests.iter().all(|request| request.content_ns.len() == 8 && request.timings.unwrap().cache_n == Some(0)));
     assert!(output.requests.is_sorted_by_key(|request| request.sent_ns));
     assert!(output.spawn_ns < output.ready_ns && output.ready_ns.unwrap() < output.requests[0].sent_ns);
+    assert!(output.peak_rss_bytes > Some(1 << 20), "{:?}", output.peak_rss_bytes);
     let server = output.server.unwrap();
     assert_eq!((server.vocabulary, server.bos, server.slots, server.parameters), (384, Some(1), Some(3), Some(147_776)));
 }
@@ -161,7 +162,7 @@ fn a_server_that_dies_in_the_middle_of_an_answer_has_its_status_told() {
     let output = output(&stdout);
     let Some(ServeFailure::Ended { during, wait_status }) = &output.failure else { panic!("{:?}", output.failure) };
     assert!(during.starts_with("request ") && during.contains(" of client 1, after "), "{during}");
-    assert_eq!((*wait_status, output.wait_status), (9, Some(9)));
+    assert_eq!((*wait_status, output.wait_status, output.peak_rss_bytes), (9, Some(9), None));
 }
 
 #[test]

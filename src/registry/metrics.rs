@@ -406,7 +406,7 @@ isotherm_wire::table! {
             backends: &["builtin", "command", "onnx", "llama-bench", "llama-server"],
             given: Given::Yes,
             is: "Largest resident set of the run's processes together, added up twice a second, of hundreds of processes more rarely, or the kernel's peak of the largest single one if that is more; \
-                 `context.peak_rss` says which. Not added if the campaign has a metric of that name",
+                 `context.peak_rss` says which. Of a server, without the process that asks it. Not added if the campaign has a metric of that name",
             conditions: &[],
             independent_of: &[],
             defects: "Pages that processes share are counted once for each; what several processes hold for less than half a second, or hundreds of them for less than some seconds, can be missed",

@@ -372,7 +372,8 @@ pub struct Context {
     pub after: Option<Snapshot>,
     /// What the run used as a whole.
     pub usage: Option<Usage>,
-    /// Largest resident set of its processes together; `None` where none was started, or by an earlier isotherm.
+    /// Largest resident set of its processes together, of a server without who asks it; `None` where none was started, where a server was gone
+    /// before anybody looked, or by an earlier isotherm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_rss: Option<PeakRss>,
     /// The temperature that speaks for the machine; `None` where no sensor does, or none could be read.

@@ -80,7 +80,10 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
         assert_eq!(metric("itl_ms")["samples"].as_array().unwrap().len(), 3 * clients * 15);
         let goodput = metric("goodput_rps");
         assert_eq!((&goodput["label"], goodput["value"].as_f64().unwrap() > 0.0), (&json!("ttft ≤ 60000 ms, tpot ≤ 60000 ms"), true));
-        assert!(metric("peak_rss_bytes")["value"].as_f64().unwrap() > 0.0 && record["time"]["load_ms"].as_f64().unwrap() > 0.0);
+        // The server alone: where looks say more than the kernel, its counters had not caught up.
+        let (peak, of_server) = (metric("peak_rss_bytes")["value"].as_f64().unwrap(), output.peak_rss_bytes.unwrap() as f64);
+        assert!(peak >= of_server && peak < of_server + 2e6, "{peak} {of_server}");
+        assert!(record["time"]["load_ms"].as_f64().unwrap() > 0.0);
         assert_eq!(record["iterations"]["rounds_ns"].as_array().unwrap().len(), clients);
 
         // What the model's file says, and what the server says of it.
@@ -277,14 +280,18 @@ fn a_server_without_the_model_that_was_asked_for_is_not_measured() {
 
 #[test]
 fn a_server_that_is_never_ready_is_given_up_and_nothing_of_it_stays() {
-    let lab = lab_with("./server.sh", "startup_timeout: 300ms\nn_prompt: 32\nn_gen: 4");
+    let lab = lab_with("./server.sh", "startup_timeout: 1500ms\nn_prompt: 32\nn_gen: 4");
     lab.write("server.sh", format!("{ASKED}echo loading >&2\nexec sleep 1000\n"));
     let (reason, message) = failed(&lab);
     assert_eq!(
         (reason.as_str(), message.as_str()),
-        ("timeout", "the server was not ready within its start-up time-out of 300ms (it listens on no port): loading")
+        ("timeout", "the server was not ready within its start-up time-out of 1s 500ms (it listens on no port): loading")
     );
     assert_eq!(lab.pids_of("sleep"), [] as [i32; 0]);
+    // Nothing is as small as that: neither looks nor the kernel's peak may have who asks it among what it holds.
+    let context = &lab.only_record("c")["context"];
+    let (peak, of_both) = (context["peak_rss"]["bytes"].as_u64().unwrap(), context["usage"]["max_rss_bytes"].as_u64().unwrap());
+    assert!(peak > 0 && peak < of_both, "{peak} {of_both}");
 }
 
 #[test]

@@ -6,7 +6,8 @@
 use crate::looking::Looking;
 use crate::{processes, sys};
 use isotherm_wire::inspect::ContainmentLevel;
-use isotherm_wire::result::{PeakRss, PeakRssBy, Usage};
+use isotherm_wire::result::{PeakRss, PeakRssBy};
+use isotherm_wire::task::Task;
 use std::fs;
 use std::io;
 
@@ -15,10 +16,9 @@ const EVERY_NS: u64 = 500_000_000;
 /// A look at many processes is followed by a pause this many times as long.
 const PAUSE_PER_LOOK: u64 = 200;
 
-/// Look at the processes below `init`. Gives the largest sum, bytes; `None` if no look met a process.
-pub fn watch(init: i32, level: ContainmentLevel) -> io::Result<Looking<Option<u64>>> {
-    // The first process of a namespace is ours, and passes its signals on.
-    let ours = usize::from(level == ContainmentLevel::PidNamespace);
+/// Look at the workload's processes below `init`. Gives the largest sum, bytes; `None` if no look met a process.
+pub fn watch(init: i32, level: ContainmentLevel, task: &Task) -> io::Result<Looking<Option<u64>>> {
+    let ours = ours(level, task);
     Looking::start("resident", move |stopped| {
         let mut peak = None;
         let mut wait = EVERY_NS;
@@ -31,11 +31,27 @@ pub fn watch(init: i32, level: ContainmentLevel) -> io::Result<Looking<Option<u6
     })
 }
 
-/// The larger of what was looked at and what the kernel says of a single process: each is a lower bound.
-pub fn peak(looked: Option<u64>, usage: Option<&Usage>) -> Option<PeakRss> {
+/// How many of the first processes below an `init` are ours, and no part of what is measured: that of a namespace, which passes its signals on,
+/// and the one that asks a server.
+fn ours(level: ContainmentLevel, task: &Task) -> usize {
+    usize::from(level == ContainmentLevel::PidNamespace) + usize::from(matches!(task, Task::Serve(_)))
+}
+
+/// The larger of what was looked at and what the kernel says of a single process, bytes: each is a lower bound.
+pub fn peak(looked: Option<u64>, process: Option<u64>) -> Option<PeakRss> {
     let looks = looked.map(|bytes| PeakRss { bytes, by: PeakRssBy::Looks });
-    let process = usage.map(|usage| PeakRss { bytes: usage.max_rss_bytes, by: PeakRssBy::LargestProcess });
+    let process = process.map(|bytes| PeakRss { bytes, by: PeakRssBy::LargestProcess });
     looks.into_iter().chain(process).max_by_key(|peak| peak.bytes)
+}
+
+/// The kernel's peak of the largest of these processes, of what is executed in it since, bytes; `None` if none is there.
+pub fn largest(pids: impl IntoIterator<Item = i32>) -> Option<u64> {
+    let peak = |pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let kib: u64 = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix(" kB")?.parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    pids.into_iter().filter_map(peak).max()
 }
 
 fn sum(pids: impl Iterator<Item = i32>) -> Option<u64> {
@@ -52,6 +68,8 @@ fn resident(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_wire::served::ServeTask;
+    use isotherm_wire::task::ProcessTask;
 
     #[test]
     fn resident_sets_are_added_up_and_who_is_gone_has_none() {
@@ -62,12 +80,37 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_a_server_is_no_part_of_what_it_holds() {
+        let serve = Task::Serve(ServeTask {
+            argv: Vec::new(),
+            model: String::new(),
+            startup_timeout_ms: 0,
+            grace_ms: 0,
+            n_prompt: 1,
+            n_gen: 1,
+            warmup: 0,
+            requests: 1,
+            concurrency: 1,
+            seed: 1,
+        });
+        let process = Task::Process(ProcessTask { argv: Vec::new(), warmup: 0, collect: Vec::new(), stamp_lines: false });
+        let of = |level| (ours(level, &process), ours(level, &serve));
+        assert_eq!((of(ContainmentLevel::PidNamespace), of(ContainmentLevel::Subreaper)), ((1, 2), (0, 1)));
+    }
+
+    #[test]
     fn the_larger_of_two_lower_bounds_stands() {
-        let usage = |max_rss_bytes| Usage { max_rss_bytes, ..Usage::default() };
-        let told = |looked, usage: Option<Usage>| peak(looked, usage.as_ref()).map(|peak| (peak.bytes, peak.by));
-        assert_eq!(told(Some(9), Some(usage(5))), Some((9, PeakRssBy::Looks)));
-        assert_eq!(told(Some(5), Some(usage(9))), Some((9, PeakRssBy::LargestProcess)));
-        assert_eq!(told(None, Some(usage(9))), Some((9, PeakRssBy::LargestProcess)));
+        let told = |looked, process| peak(looked, process).map(|peak| (peak.bytes, peak.by));
+        assert_eq!(told(Some(9), Some(5)), Some((9, PeakRssBy::Looks)));
+        assert_eq!(told(Some(5), Some(9)), Some((9, PeakRssBy::LargestProcess)));
+        assert_eq!(told(None, Some(9)), Some((9, PeakRssBy::LargestProcess)));
         assert_eq!(told(None, None), None);
+    }
+
+    #[test]
+    fn the_kernels_peak_is_no_less_than_what_a_process_holds_and_who_is_gone_has_none() {
+        let own = std::process::id() as i32;
+        assert!(largest([own, i32::MAX]).is_some_and(|peak| peak > 100_000));
+        assert_eq!(largest([i32::MAX]), None);
     }
 }

@@ -12,6 +12,7 @@ use crate::task::process::{Invocation, environment, invocation};
 use crate::{dirs, gpu, heat, inspect, prepare, settle, sys};
 use isotherm_wire::limits::{OnSensorLoss, SILENT_NS};
 use isotherm_wire::result::{Captured, CollectedFile, Executed, Outcome, PrepareStep, RunResult, StepOutcome, Times, WarmupInvocation};
+use isotherm_wire::served::ServeOutput;
 use isotherm_wire::session::{Event, Phase, Start};
 use isotherm_wire::settle::{OnTimeout, Rule, Verdict};
 use isotherm_wire::task::{Instruments, RunSpec, Secrets, Step, Task, WatchedFile};
@@ -362,6 +363,11 @@ impl<'a> Run<'a> {
         let (mut ended, mapped) = invoked?;
         let outcome = outcome(&ended);
         (self.result.stdout, self.result.stderr) = take_output(&mut ended);
+        if let Task::Serve(_) = self.spec.task {
+            let output = serde_json::from_str::<ServeOutput>(&self.result.stdout.head.data).ok();
+            let own = inspect::resident::peak(None, output.and_then(|output| output.peak_rss_bytes));
+            self.result.peak_rss = self.result.peak_rss.into_iter().chain(own).max_by_key(|peak| peak.bytes);
+        }
         self.result.usage = ended.usage.take();
         let times = &mut self.result.times;
         (times.spawn_ns, times.exit_ns, times.drained_ns) = (ended.spawn_ns, ended.exit_ns, ended.drained_ns);
@@ -396,7 +402,7 @@ impl<'a> Run<'a> {
                 mapped = inspect::mapped::watch(init).ok();
                 drm = gpu::drm::watch(init).and_then(Result::ok);
                 // And is one process, whose peak the kernel knows.
-                resident = inspect::resident::watch(init, level).ok();
+                resident = inspect::resident::watch(init, level, &self.spec.task).ok();
             }
         });
         if let Some(sensor) = heat.as_ref().and_then(heat::Watch::lost) {
@@ -410,7 +416,9 @@ impl<'a> Run<'a> {
             contain::end_cgroup(&self.start.run_id);
         }
         let ended = ended.map_err(|e| Outcome::AgentError { message: format!("containing the workload: {e}") })?;
-        self.result.peak_rss = inspect::resident::peak(resident, ended.usage.as_ref()).filter(|_| sampler.is_some());
+        // Who asks a server has waited for it, so that one number is that of both: the server's own stands in the output.
+        let process = ended.usage.as_ref().filter(|_| !matches!(self.spec.task, Task::Serve(_))).map(|usage| usage.max_rss_bytes);
+        self.result.peak_rss = inspect::resident::peak(resident, process).filter(|_| sampler.is_some());
         let containment = &mut self.result.containment;
         containment.cgroup = launch.cgroup;
         containment.ended += ended.ended;

@@ -48,7 +48,8 @@ pub struct RunResult {
     /// Files mapped executable by the workload from outside the system directories.
     pub mapped: Vec<FileFact>,
     pub usage: Option<Usage>,
-    /// Largest resident set of the run's processes together; `None` if none was started.
+    /// Largest resident set of the run's processes together, of a server without who asks it; `None` if none was started, or a server was
+    /// gone before anybody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_rss: Option<PeakRss>,
     /// Who used the machine's CPUs, from shortly before the spawn of the measured invocation until nothing was left of it; `None` where

@@ -60,6 +60,9 @@ pub struct ServeOutput {
     pub failure: Option<ServeFailure>,
     /// Raw wait status of the server; `None` = it was never started, or couldn't be ended.
     pub wait_status: Option<i32>,
+    /// The kernel's peak resident set of the largest of the server's processes, right before it was stopped; `None` = none was there any more.
+    #[serde(default)]
+    pub peak_rss_bytes: Option<u64>,
 }
 
 /// A server of llama.cpp in its own words. `None` = its version doesn't tell.

@@ -10,7 +10,8 @@ mod recorded;
 mod server;
 mod stream;
 
-use crate::{capture, sys};
+use crate::inspect::resident;
+use crate::{capture, processes, sys};
 use http::Recording;
 use isotherm_wire::served::{MOST_CLIENTS, REVISION, Request, ServeFailure, ServeOutput, ServeTask, context_of_request};
 use server::Server;
@@ -49,6 +50,7 @@ fn served(task: &ServeTask) -> ServeOutput {
         Ok(mut server) => {
             output.spawn_ns = Some(server.spawn_ns);
             output.failure = asked(task, &mut server, &mut output).err();
+            output.peak_rss_bytes = resident::largest(processes::descendants(std::process::id() as i32));
             output.wait_status = server.stop(sys::limit_ns(task.grace_ms));
         }
         Err(failure) => output.failure = Some(failure),
