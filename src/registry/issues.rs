@@ -60,7 +60,7 @@ isotherm_wire::table! {
             when: "`llama-bench`: an option with a single value (`threads`, `n_batch`, `n_ubatch`, and of `flags` the KV cache's types, layers on the GPU, \
                    devices, flash attention, how the model is loaded and others) comes back in the tool's output as another value. Spellings of one \
                    value (`on`, `1`, `true`) are no difference, and neither is a field that the build doesn't print. Likewise where its `model_filename` \
-                   is another path than that of the model, or its `model_size` or `model_n_params` are others than the header of the model's file adds up to. \
+                   is another path than that of the model. \
                    `llama-server`: its `/props` say that it has another number of slots than `-np`, or a context that is none of `-c`",
             headline: Headline::LeftOut,
             hint: "look at the program: is it a script that has options of its own, or does this build bend the value?",

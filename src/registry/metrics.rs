@@ -171,7 +171,7 @@ isotherm_wire::table! {
             definition: "llama_bench.decode_gb_s.v2",
             backends: &["llama-bench"],
             given: Given::Yes,
-            is: "`decode_tps` × bytes of the model's tensors as the tool reports them, without tables of which a token takes single rows, ÷ 10⁹: what \
+            is: "`decode_tps` × bytes of the model's tensors as the tool or its file counts them, without tables of which a token takes single rows, ÷ 10⁹: what \
                  decode reads of the weights",
             conditions: &["n_gen", "depth"],
             independent_of: &["n_prompt"],

@@ -199,7 +199,10 @@ pub fn bandwidth(reading: &Reading, model: Option<&ModelBlock>) -> Option<(Strin
     Some((name, Metric { label: decode.label.clone(), ..metric }))
 }
 
-/// Bytes of weights that are read for a token: all that the tool tells of, without the tables of which a token takes single rows.
+/// Bytes of weights that are read for a token: all tensors, without the tables of which a token takes single rows.
+///
+/// The tool's sum and the file's may differ: older builds count a table of embeddings twice that is the output matrix, too, and a build may
+/// leave tensors unused. The smaller one is without either.
 ///
 /// # Errors
 /// Why it isn't known.
@@ -208,6 +211,7 @@ pub fn decode_bytes(executed: &IndexMap<String, Value>, model: Option<&ModelBloc
         executed.get("model_size").and_then(Value::as_u64).filter(|bytes| *bytes > 0).ok_or("the tool tells no bytes of the model's tensors")?;
     let gguf =
         model.and_then(ModelBlock::gguf).ok_or("the header of the model's file was not read, which tells what of its tensors is read for a token")?;
+    let all = gguf.weight_bytes.map_or(all, |of_file| all.min(of_file));
     let looked_up = match gguf.lookup_bytes {
         Some(bytes) => bytes,
         None if gguf.split.is_some() => return Err("of a model in several files it is not known which of its tensors are read for a token"),
@@ -283,6 +287,8 @@ mod tests {
     fn a_token_reads_what_no_table_is_and_without_a_word_of_the_header_nobody_knows_what_that_is() {
         let of = |lookup_bytes| read_of(Some(Gguf { lookup_bytes, ..Gguf::default() }));
         assert_eq!([of(Some(0)), of(Some(364))], [Ok(1000), Ok(636)]);
+        let of_file = |weight_bytes| read_of(Some(Gguf { weight_bytes: Some(weight_bytes), lookup_bytes: Some(0), ..Gguf::default() }));
+        assert_eq!([of_file(800), of_file(1200)], [Ok(800), Ok(1000)]);
         let split = serde_json::from_value(json!({ "part": 1, "of": 2 })).unwrap();
         let part = read_of(Some(Gguf { split: Some(split), ..Gguf::default() }));
         // Headers of earlier builds' records have no such field.

@@ -37,8 +37,6 @@ pub struct Test {
     pub avg_ts: f64,
     /// Bytes of all tensors.
     pub model_size: Option<u64>,
-    /// Values in all tensors.
-    pub model_n_params: Option<u64>,
     /// Path of the model, as the tool had it.
     pub model_filename: Option<String>,
     /// As the tool names them; builds add some and drop others.
@@ -79,7 +77,6 @@ impl Test {
             // It prints `nan` or `-nan` of no samples, which is no JSON.
             avg_ts: fields.get("avg_ts")?.as_f64()?,
             model_size: number("model_size"),
-            model_n_params: number("model_n_params"),
             model_filename: fields.get("model_filename").and_then(Value::as_str).map(str::to_owned),
             settings: fields.into_iter().filter(|(name, _)| !NO_SETTINGS.contains(&name.as_str())).collect(),
         })

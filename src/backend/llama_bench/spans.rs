@@ -79,7 +79,6 @@ mod tests {
             samples_ns,
             avg_ts: 1.0,
             model_size: None,
-            model_n_params: None,
             model_filename: None,
             settings: Default::default(),
         }
