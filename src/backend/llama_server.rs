@@ -1,7 +1,7 @@
 //! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
 
-use super::llama_bench::{OFFLOADS, offload};
 use super::llama_help::{self, Unknown};
+use super::llama_offload::{OFFLOADS, layers_asked_for, offload};
 use super::{RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
 use crate::config::llama_option;
 use crate::config::model::Settings;
@@ -319,13 +319,6 @@ fn cpu_fallback(asked: &Asked, raw: &RawOutput, offloaded: Option<(u64, u64)>) -
         Some(wanted) if offloaded < wanted => issue(format!("put {offloaded} of the model's {layers} layers there, not {wanted}")),
         _ => None,
     }
-}
-
-/// By options as [`offload`] gives them; `None` = that is left to the server.
-fn layers_asked_for(flags: &str) -> Option<u64> {
-    let words: Vec<&str> = flags.split(' ').collect();
-    let number = words.windows(2).rfind(|pair| OFFLOADS[0].0.contains(&&*llama_option(pair[0])))?[1];
-    if number == "all" { Some(u64::MAX) } else { number.parse().ok() }
 }
 
 /// At least one request, each with the tokens that were asked for.

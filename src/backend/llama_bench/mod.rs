@@ -8,8 +8,8 @@ mod output;
 mod spans;
 
 use super::llama_help::{self, Unknown};
+use super::llama_offload::offload;
 use super::{RawOutput, Reading, last_words, measured, omitted};
-use crate::config::llama_option;
 use crate::config::model::Settings;
 use crate::plan::point::LlamaBenchWork;
 use crate::registry::{Code, MetricId};
@@ -20,12 +20,6 @@ use output::Test;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Options that offload to another device than the CPU, and the server's variable for each, with the values that don't; the first of them say
-/// how many layers.
-pub(super) const OFFLOADS: [(&[&str], &[&str]); 2] = [
-    (&["-ngl", "--gpu-layers", "--n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS"], &["0", "-1", "auto"]),
-    (&["-dev", "--device", "LLAMA_ARG_DEVICE"], &["auto", "none"]),
-];
 /// Share by which samples may take longer than their process: the tool may go by a clock that is being adjusted.
 const MOST_CLOCKS_APART: f64 = 1e-3;
 /// Share by which the tool's mean may be off that of its samples.
@@ -87,17 +81,6 @@ pub fn asked(work: &LlamaBenchWork, settings: &Settings) -> Asked {
     let LlamaBenchWork { n_prompt, n_gen, depth, flags, .. } = work;
     let passed = echo::passed(&argv(work, settings.iterations, ""));
     Asked { n_prompt: *n_prompt, n_gen: *n_gen, depth: *depth, samples: settings.iterations, offload: offload(flags), passed }
-}
-
-/// The options of a point that ask for another device than the CPU, as written.
-pub(super) fn offload(flags: &[String]) -> Option<String> {
-    // Without a device nothing is offloaded, whatever the number of layers.
-    if flags.windows(2).any(|pair| OFFLOADS[1].0.contains(&&*llama_option(&pair[0])) && pair[1] == "none") {
-        return None;
-    }
-    let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&&*llama_option(&pair[0])) && !none.contains(&pair[1].as_str()));
-    let asked: Vec<String> = flags.windows(2).filter(asks).map(|pair| pair.join(" ")).collect();
-    (!asked.is_empty()).then(|| asked.join(" "))
 }
 
 pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
