@@ -167,7 +167,7 @@ fn a_keeper_that_ends_at_any_call_of_sealing_giving_or_forgetting_a_result_leave
         let mut strace = attach(keeper[0], call, n);
         rig.open(1);
         eventually("the controller has ended", || controller.try_wait().unwrap());
-        let ran = Ran(controller.wait_with_output().unwrap());
+        let ran = Ran::of(controller);
         assert_eq!(ran.code(), Some(0), "{call} {n}: {}", ran.stderr());
         strace.wait().unwrap();
         let executions = rig.executions(1);

@@ -187,11 +187,11 @@ fn a_machine_is_a_name_and_a_held_one_is_for_when_it_is_free() {
         "campaign: c\ndevices: { here: { local: {} } }\ndefaults: { repetitions: 1, timeout: 60s, warmup: 0, prepare: { settle: 0ms } }\n\
          matrix:\n  - { devices: here, backend: command, argv: [./w.sh] }\n",
     );
-    let mut controller = lab.start(&["run", "c.yaml"]);
+    let controller = lab.start(&["run", "c.yaml"]);
     eventually("the job runs", || lab.path("started").exists().then_some(()));
     let held = lab.run(&["init"]).expect(4);
     assert!(held.stderr().contains("is held by campaign `c`") && !held.stderr().contains("--force"), "{}", held.stderr());
     assert!(!lab.path("campaign.yaml").exists());
     lab.write("gate", "");
-    assert!(controller.wait().unwrap().success());
+    crate::lab::Ran::of(controller).expect(0);
 }

@@ -61,6 +61,8 @@ pub enum Told {
     Spawned {
         pid: i32,
         at_ns: u64,
+        /// The same moment by the clock that goes on in a suspend.
+        at_boottime_ns: u64,
     },
     Exited {
         status: i32,
@@ -160,8 +162,10 @@ pub fn run(
         .stderr(Stdio::from(err_write))
         .spawn()?;
     let mut ended = Ended { stdout: Some(keep.capture()), stderr: Some(keep.capture()), ..Ended::default() };
-    let watched =
-        hand_over(launch, &mut control).and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, heat, on_mark));
+    // Ahead of the workload: what it does to the machine is counted from its first moment.
+    let memory = thrash::Watch::open(Path::new("/"));
+    let watched = hand_over(launch, &mut control)
+        .and_then(|()| watch(&mut ended, &mut control, &out_read, &err_read, &init, deadline, cancel, memory, heat, on_mark));
     // Nothing of a run outlives this function: an `init` that a workload has stopped, or that hangs, is ended like the rest.
     if !matches!(watched, Ok(Watched::Ended)) {
         let _ = init.kill();
@@ -225,6 +229,7 @@ fn watch(
     init: &Child,
     deadline: Deadline,
     cancel: RawFd,
+    mut memory: thrash::Watch,
     mut heat: Option<&mut heat::Watch<'_>>,
     on_mark: &mut dyn FnMut(Mark),
 ) -> io::Result<Watched> {
@@ -233,7 +238,6 @@ fn watch(
     let mut timeout_at: Option<u64> = Some(sys::boottime_ns() + deadline.timeout_ns + UNKILLABLE_NS);
     let mut give_up_at: Option<u64> = None;
     let (mut out_open, mut err_open) = (true, true);
-    let mut memory = thrash::Watch::open(Path::new("/"));
     let mut chunk = vec![0; 64 << 10];
     loop {
         let now = sys::boottime_ns();
@@ -287,9 +291,10 @@ fn watch(
                 match serde_json::from_slice(&line)? {
                     Told::LaunchFailed { message } => ended.launch_failed = Some(message),
                     Told::SpawnFailed { message, errno } => ended.spawn_failed = Some((message, errno)),
-                    Told::Spawned { at_ns, .. } => {
+                    Told::Spawned { at_ns, at_boottime_ns, .. } => {
                         ended.spawn_ns = Some(at_ns);
-                        timeout_at = Some(sys::boottime_ns() + deadline.timeout_ns);
+                        // From then on, however late we hear of it.
+                        timeout_at = Some(at_boottime_ns + deadline.timeout_ns);
                         on_mark(Mark::Spawned(init.id() as i32));
                     }
                     Told::Exited { status, at_ns, usage } => {

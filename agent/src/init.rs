@@ -129,12 +129,12 @@ fn private_proc() -> io::Result<()> {
 fn supervise(control: &mut UnixStream, launch: &Launch, whole_namespace: bool) -> Result<(), String> {
     let signals = sys::signal_fd(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP]).map_err(|e| e.to_string())?;
     let mut signals = File::from(signals);
-    let spawn_ns = sys::monotonic_ns();
+    let (spawn_ns, at_boottime_ns) = (sys::monotonic_ns(), sys::boottime_ns());
     let first = match start(launch) {
         Ok(pid) => pid,
         Err(e) => return tell(control, &Told::SpawnFailed { message: e.to_string(), errno: e.raw_os_error() }),
     };
-    tell(control, &Told::Spawned { pid: first, at_ns: spawn_ns })?;
+    tell(control, &Told::Spawned { pid: first, at_ns: spawn_ns, at_boottime_ns })?;
 
     let grace_ns = sys::limit_ns(launch.grace_ms);
     let mut first_ended = false;

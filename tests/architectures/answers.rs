@@ -29,7 +29,7 @@ pub fn task(model: &str) -> InferTask {
 fn infer(mut command: Command, task: &InferTask) -> InferOutput {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&serde_json::to_vec(task).unwrap()).unwrap();
-    let said = Ran(child.wait_with_output().unwrap()).expect(0);
+    let said = Ran::of(child).expect(0);
     serde_json::from_str(&said.stdout()).unwrap()
 }
 
@@ -76,7 +76,7 @@ fn each_names_a_model_that_it_can_not_hold() {
     for agent in foreign().into_iter().filter(|agent| agent.architecture == Architecture::Armv7) {
         let mut child = agent.command(&["infer"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(&serde_json::to_vec(&task(model.to_str().unwrap())).unwrap()).unwrap();
-        let said = Ran(child.wait_with_output().unwrap()).expect(1).stderr();
+        let said = Ran::of(child).expect(1).stderr();
         assert!(said.contains(&format!("model {}: can't be read: out of memory", model.display())), "{said}");
     }
 }

@@ -77,7 +77,7 @@ impl Cut {
     fn end(self, rig: &Rig, controller: Child) {
         match self {
             // The pause until the next try may be two minutes.
-            Cut::FiveMinutes => _ = Ran(controller.wait_with_output().unwrap()).expect(0),
+            Cut::FiveMinutes => _ = Ran::of(controller).expect(0),
             Cut::Outlived | Cut::Lost => _ = end(controller, 0),
         }
         assert_eq!((rig.events("link_lost") > 0, rig.events("link_back") > 0), (self != Cut::Outlived, self != Cut::Outlived));

@@ -162,5 +162,5 @@ matrix:
 #[track_caller]
 pub fn end(mut controller: Child, code: i32) -> Ran {
     eventually("the controller has ended", || controller.try_wait().unwrap());
-    Ran(controller.wait_with_output().unwrap()).expect(code)
+    Ran::of(controller).expect(code)
 }

@@ -50,7 +50,7 @@ fn the_lock_is_held_while_a_campaign_runs_and_gone_with_it() {
         let asked = bench.lab.read("asked");
         assert!(asked.starts_with("--what=sleep:idle:handle-lid-switch --mode=block --who=isotherm --why="), "{asked}");
         bench.lab.write("gate", "");
-        Ran(controller.wait_with_output().unwrap()).expect(0);
+        Ran::of(controller).expect(0);
         assert!(!bench.lab.processes().contains(&holder));
         assert_eq!(bench.record()["device"]["sleep_inhibited"], json!({ "held": true, "reason": null }));
     });

@@ -66,7 +66,7 @@ fn a_group_that_another_campaign_has_is_waited_for() {
     assert_eq!((taken["group"].as_str(), taken["holder"].as_str()), (Some("shelf"), Some("campaign `other` (me@there pid 1)")));
     assert_eq!(bench.ran().len(), 1, "of before");
     drop(file);
-    assert!(waiting.wait_with_output().unwrap().status.success());
+    crate::lab::Ran::of(waiting).expect(0);
     assert_eq!(bench.ran().len(), 3);
 }
 
@@ -96,7 +96,7 @@ fn who_watches_sees_what_every_device_does_until_the_night_is_over() {
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.starts_with("  here  0/4       size=1 r0 since ")));
     bench.lab.write("go", "");
-    assert!(night.wait_with_output().unwrap().status.success());
+    crate::lab::Ran::of(night).expect(0);
     let text = lines.collect::<Vec<_>>().join("\n");
     assert!(watching.wait().unwrap().success());
     let last = text.trim_end().rsplit("\n\n").next().unwrap();

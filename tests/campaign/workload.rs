@@ -163,7 +163,7 @@ fn what_its_processes_hold_together_is_its_peak_resident_set() {
         let before = eventually("somebody looks", waits);
         eventually("a whole look since", || waits().filter(|now| *now > before + 3));
         lab.write("gate", "");
-        Ran(controller.wait_with_output().unwrap()).expect(0);
+        Ran::of(controller).expect(0);
         let record = bench.record();
         let peak = record["context"]["peak_rss"]["bytes"].as_f64().unwrap();
         assert_eq!(record["context"]["peak_rss"]["by"], "looks");

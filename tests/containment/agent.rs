@@ -58,7 +58,7 @@ fn it_says_its_version_and_infers_in_an_empty_root() {
     };
     let mut infer = chroot("infer").spawn().unwrap();
     infer.stdin.take().unwrap().write_all(&serde_json::to_vec(&task).unwrap()).unwrap();
-    let said = Ran(infer.wait_with_output().unwrap()).expect(0);
+    let said = Ran::of(infer).expect(0);
     let output: isotherm_wire::task::InferOutput = serde_json::from_str(&said.stdout()).unwrap();
     assert_eq!((output.rounds_ns.len(), output.rounds_ns[0].len(), output.warmup_ns.len()), (1, 2, 1));
     assert!(!output.outputs.is_empty());

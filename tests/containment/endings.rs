@@ -58,7 +58,7 @@ fn an_outsider_who_holds_stdout_open_holds_nobody_up() {
         let pid = ward.lab.pids_of("./workload.sh")[0];
         let held = OpenOptions::new().write(true).open(format!("/proc/{pid}/fd/1")).unwrap();
         fs::write(ward.lab.path("fifo"), "go\n").unwrap();
-        let record = ward.finish(Ran(isotherm.wait_with_output().unwrap()));
+        let record = ward.finish(Ran::of(isotherm));
         assert_eq!((ending(&record).0, text(&record["raw"]["stdout"])), (&"ok".into(), "out\n"));
         drop(held);
     });

@@ -35,7 +35,7 @@ fn restless(user: User) -> (Ward, Child) {
 }
 
 fn ended(ward: &Ward, controller: Child) -> Value {
-    ward.finish(Ran(controller.wait_with_output().unwrap()))
+    ward.finish(Ran::of(controller))
 }
 
 #[test]
@@ -91,6 +91,6 @@ fn a_workload_is_what_the_kernel_takes_first_when_memory_is_short_and_its_keeper
         let spared = may && user == User::Caller;
         assert!(if spared { keepers == "-900\n" } else { keepers.trim().parse::<i32>().unwrap() < 1000 }, "{keepers}");
         ward.lab.write("seen", "");
-        assert_eq!(text(&ward.finish(Ran(controller.wait_with_output().unwrap()))["raw"]["stdout"]), "1000\n");
+        assert_eq!(text(&ward.finish(Ran::of(controller))["raw"]["stdout"]), "1000\n");
     });
 }

@@ -59,7 +59,7 @@ fn how_a_board_was_after_its_run_is_read_ahead_of_what_is_done_with_its_files() 
     eventually("it is collected", || board.lab.pids_of(" keep ").iter().any(has_it_open).then_some(()));
     board.zone(0, "cpu-thermal", 50_000);
     // Of so large a file only the ends are kept, which no rule reads.
-    crate::lab::Ran(controller.wait_with_output().unwrap()).expect(1);
+    crate::lab::Ran::of(controller).expect(1);
     let record = board.record();
     assert_eq!(reading(&record["context"]["after"], "temperature_c", "cpu-thermal")["value"], 81.5);
     assert_eq!(record["context"]["headline"]["end_c"], 81.5);

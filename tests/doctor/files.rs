@@ -94,12 +94,12 @@ matrix:
 ",
     );
     lab.write("workload.sh", "#!/bin/sh\necho >> started\nwhile [ ! -e gate ]; do sleep 0.01; done\n");
-    let mut controller = lab.start(&["run", "c.yaml"]);
+    let controller = lab.start(&["run", "c.yaml"]);
     eventually("the job runs", || lab.path("started").exists().then_some(()));
     let held = lab.run(&["doctor", "c.yaml"]).expect(4);
     assert!(held.stdout().contains("✗ reach  device `here` is held by campaign `c`"), "{}", held.stdout());
     lab.write("gate", "");
-    assert!(controller.wait().unwrap().success());
+    crate::lab::Ran::of(controller).expect(0);
     eventually("the keeper is gone", || lab.processes().is_empty().then_some(()));
 
     // Everything has an answer now.

@@ -72,7 +72,7 @@ fn a_tool_that_hangs_is_given_up_and_ended_and_nothing_waits_for_it() {
     eventually("it is asked", || (asked() > before).then_some(()));
     eventually("it is ended", || board.lab.pids_of("sleep 1000").is_empty().then_some(()));
     board.lab.write("end", "");
-    Ran(controller.wait_with_output().unwrap()).expect(1);
+    Ran::of(controller).expect(1);
     let record = board.record();
     assert!(figure(&record)["joules"].is_null(), "{}", figure(&record));
     assert!(record["observer"]["given_up"][0][1].as_str().unwrap().contains("no answer within 2000 ms"), "{}", record["observer"]);

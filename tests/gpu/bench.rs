@@ -50,7 +50,7 @@ impl Bench {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran(self.command(args).output().unwrap())
+        Ran::of(spawn(&mut self.command(args)))
     }
 
     pub fn start(&self, args: &[&str]) -> Child {

@@ -40,7 +40,7 @@ fn who_disturbed_a_run_is_named() {
     let burners = Burners::start(&lab);
     burners.disturb();
     lab.write("end", "");
-    Ran(night.wait_with_output().unwrap()).expect(0);
+    Ran::of(night).expect(0);
 
     let record = lab.only_record("c");
     says(&record, "competing_load", &record["context"]["competing"], &burners);

@@ -40,7 +40,7 @@ fn disturbed_night(lab: &Lab, args: &[&str]) -> (Ran, String) {
     let burners = Burners::start(lab);
     burners.disturb();
     lab.write("end", "");
-    (Ran(night.wait_with_output().unwrap()).expect(0), burners.name.clone())
+    (Ran::of(night).expect(0), burners.name.clone())
 }
 
 /// Names of the records, and what each is.
@@ -120,7 +120,7 @@ fn a_run_is_repeated_as_often_as_the_campaign_says_and_no_more() {
             fs::set_permissions(lab.path(file), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
         }
         let night = start(&lab, &["run", "c.yaml", "--set", "retry_contaminated=2"]);
-        let ran = Ran(night.wait_with_output().unwrap()).expect(1);
+        let ran = Ran::of(night).expect(1);
         assert!(ran.stderr().contains("2 repeated"), "{}", ran.stderr());
         let attempts = [("timing-r0.attempt0.json", "invalid"), ("timing-r0.attempt1.json", "invalid"), ("timing-r0.json", "invalid")];
         assert_eq!(names(&records(&lab))[..3], attempts);
@@ -136,7 +136,7 @@ fn a_repeat_is_one_of_the_runs_that_a_limit_allows() {
     lab.write("count", "");
     for (limit, code, all) in [("2", 1, 2), ("1", 0, 3)] {
         let night = start(&lab, &["run", "c.yaml", "--limit", limit]);
-        Ran(night.wait_with_output().unwrap()).expect(code);
+        Ran::of(night).expect(code);
         assert_eq!(executions(&lab), all, "the second repetition is left for another time");
     }
     let all = [("timing-r0.attempt0.json", "invalid"), ("timing-r0.json", "valid"), ("timing-r1.json", "valid")];
@@ -160,7 +160,7 @@ fn a_controller_that_is_killed_while_a_run_is_repeated_costs_no_further_repeat()
         night.wait().unwrap();
         fs::remove_file(lab.path("hold")).unwrap();
         let night = start(&lab, &["run", "c.yaml"]);
-        Ran(night.wait_with_output().unwrap()).expect(0);
+        Ran::of(night).expect(0);
         let all = [("timing-r0.attempt0.json", "invalid"), ("timing-r0.json", "valid"), ("timing-r1.json", "valid")];
         assert_eq!(names(&records(&lab)), all);
         assert_eq!(executions(&lab), 3);

@@ -116,7 +116,7 @@ fn instruments_are_polled_once_the_run_of_an_earlier_controller_is_over() {
     eventually("it is waited for", || at("attached"));
     assert_eq!(at("polling"), None);
     board.lab.write("end", "");
-    assert!(next.wait_with_output().unwrap().status.success());
+    crate::lab::Ran::of(next).expect(0);
     assert!(at("polling") > at("attached"));
     let report: Value = serde_json::from_slice(&fs::read(board.lab.results("c").join("devices/here.json")).unwrap()).unwrap();
     assert!(report["instruments"].as_array().unwrap().iter().any(|one| one["found"]["present"]["polled"]["hz"] == 50.0), "{report:#}");

@@ -36,7 +36,7 @@ fn what_a_killed_keeper_had_borrowed_is_given_back_by_the_next_one_before_it_bor
     board.executing(2);
     assert_eq!((board.policies(), board.lab.events("c", "given_back").len()), (BORROWED.map(String::from), 1));
     board.open(&[0]);
-    assert!(controller.wait_with_output().unwrap().status.success());
+    crate::lab::Ran::of(controller).expect(0);
     assert_eq!(board.lab.events("c", "given_back").len(), 2);
     // Once more from what was there before anybody borrowed.
     assert_eq!(board.steps(), [["governor done", "frequency done"]]);
@@ -97,9 +97,9 @@ fn a_cancel_in_a_step_is_heard_when_the_step_has_ended_and_everything_is_given_b
     let cancel = board.command(&["cancel", "c.yaml"]).spawn().unwrap();
     eventually("it has come", || (board.lab.pids_of(" serve --nonce ").len() == 2).then_some(()));
     hung.release();
-    assert!(cancel.wait_with_output().unwrap().status.success());
+    crate::lab::Ran::of(cancel).expect(0);
     let Hung { board, controller } = hung;
-    assert_eq!(controller.wait_with_output().unwrap().status.code(), Some(1));
+    crate::lab::Ran::of(controller).expect(1);
     // The workload would never have ended. Had it been started already when the cancel came, the other steps would be there.
     assert_eq!(board.records()[1]["reason"], "interrupted");
     let step = &board.records()[1]["prepare"][0];

@@ -63,7 +63,7 @@ fn caught_off(area: &Area, linger_ms: &str) -> Option<Off> {
     for _ in 0..20 {
         let lab = lab();
         let pages = area.swapped_out();
-        let mut controller = start(&lab, linger_ms);
+        let controller = start(&lab, linger_ms);
         eventually("the area is noted, or the job runs", || (journal(&lab).is_some() || lab.path("started").exists()).then_some(()));
         let keeper = keeper_of(&lab);
         signal(&keeper, libc::SIGSTOP);
@@ -73,7 +73,7 @@ fn caught_off(area: &Area, linger_ms: &str) -> Option<Off> {
         }
         signal(&keeper, libc::SIGCONT);
         lab.write("gate", "");
-        assert!(controller.wait().unwrap().success());
+        crate::lab::Ran::of(controller).expect(0);
         eventually("nothing of it is left", || lab.processes().is_empty().then_some(()));
     }
     eprintln!("skipped: a death while the area is off (this machine is too fast for it)");

@@ -22,7 +22,7 @@ fn lab() -> Lab {
 #[test]
 fn a_device_that_a_campaign_holds_is_left_alone_unless_forced() {
     let lab = lab();
-    let mut controller = lab.start(&["run", "c.yaml"]);
+    let controller = lab.start(&["run", "c.yaml"]);
     eventually("the job runs", || lab.path("started").exists().then_some(()));
 
     let refused = lab.run(&["probe", "--json"]).expect(4);
@@ -38,7 +38,7 @@ fn a_device_that_a_campaign_holds_is_left_alone_unless_forced() {
 
     // The run went on under its keeper, and a machine that nobody holds is probed without a word.
     lab.write("gate", "");
-    assert!(controller.wait().unwrap().success());
+    crate::lab::Ran::of(controller).expect(0);
     eventually("the keeper is gone", || lab.processes().is_empty().then_some(()));
     assert_eq!(json(&lab.run(&["probe", "--json"]).expect(0))["devices"][0]["held_by"], Value::Null);
 }
@@ -46,12 +46,12 @@ fn a_device_that_a_campaign_holds_is_left_alone_unless_forced() {
 #[test]
 fn files_elsewhere_can_be_looked_at_while_the_machine_is_held() {
     let lab = lab();
-    let mut controller = lab.start(&["run", "c.yaml"]);
+    let controller = lab.start(&["run", "c.yaml"]);
     eventually("the job runs", || lab.path("started").exists().then_some(()));
     fs::create_dir(lab.path("tree")).unwrap();
     lab.run(&["probe", "--root", "tree"]).expect(0);
     lab.write("gate", "");
-    assert!(controller.wait().unwrap().success());
+    crate::lab::Ran::of(controller).expect(0);
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn a_copy_that_was_cut_goes_on_where_it_ended_whoever_was_killed() {
             // SAFETY: plain integers.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        crate::lab::Ran(controller.wait_with_output().unwrap()).expect(0);
+        crate::lab::Ran::of(controller).expect(0);
         rig.ran_with_the_copy();
         let started = rig.events("push_started");
         let offset = started[1]["offset"].as_u64().unwrap();

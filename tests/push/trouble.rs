@@ -61,7 +61,7 @@ fn a_file_that_changes_while_it_is_copied_stops_the_campaign_and_is_named() {
     let mut file = fs::File::options().append(true).open(rig.lab.path("models/m.bin")).unwrap();
     file.write_all(b"more").unwrap();
     signal(&controller, libc::SIGCONT);
-    let stopped = crate::lab::Ran(controller.wait_with_output().unwrap()).expect(2);
+    let stopped = crate::lab::Ran::of(controller).expect(2);
     assert!(stopped.stderr().contains("models/m.bin has changed since the campaign began"), "{}", stopped.stderr());
     assert!(rig.lab.records("c").is_empty() && !rig.copied().exists());
 }

@@ -98,7 +98,7 @@ impl Bench {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran(self.isotherm(args).output().expect("isotherm starts"))
+        Ran::of(crate::lab::spawn(&mut self.isotherm(args)))
     }
 
     #[track_caller]

@@ -31,7 +31,7 @@ pub fn has_started(lab: &Lab) {
 /// Let the workload end, and the campaign with it.
 pub fn end(lab: &Lab, controller: Child) -> Ran {
     lab.write("end", "");
-    Ran(controller.wait_with_output().unwrap())
+    Ran::of(controller)
 }
 
 /// A reading of a snapshot by its metric, and its subject or source.

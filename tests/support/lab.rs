@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Who runs the campaign.
@@ -140,14 +141,14 @@ impl Lab {
 
     /// Run it to its end.
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran(self.isotherm(args).output().expect("isotherm starts"))
+        Ran::of(spawn(&mut self.isotherm(args)))
     }
 
     /// With these variables in isotherm's environment.
     pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = self.isotherm(args);
         command.envs(variables.iter().copied());
-        Ran(command.output().expect("isotherm starts"))
+        Ran::of(spawn(&mut command))
     }
 
     /// Every file of the lab: results, home, state, cache.
@@ -289,7 +290,29 @@ pub fn for_each_user(test: impl Fn(User) + Sync) {
 /// What a finished `isotherm` left.
 pub struct Ran(pub Output);
 
+/// No campaign of a test takes so long: whoever is still there hangs.
+const LONGEST: Duration = Duration::from_secs(600);
+
 impl Ran {
+    /// Wait for the end of what was started; what hangs is ended, and fails with what it had said.
+    #[track_caller]
+    pub fn of(child: Child) -> Ran {
+        let pid = child.id() as i32;
+        let (ended, is_ended) = mpsc::channel::<()>();
+        let watchman = std::thread::spawn(move || {
+            let hangs = is_ended.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+            if hangs {
+                // SAFETY: plain integers; nobody has waited for it yet.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            hangs
+        });
+        let ran = Ran(child.wait_with_output().expect("it was started"));
+        drop(ended);
+        assert!(!watchman.join().expect("it only waits"), "it hung; stdout:\n{}\nstderr:\n{}", ran.stdout(), ran.stderr());
+        ran
+    }
+
     pub fn code(&self) -> Option<i32> {
         self.0.status.code()
     }

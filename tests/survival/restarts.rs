@@ -42,7 +42,7 @@ impl Board {
     }
 
     fn run(&self, args: &[&str]) -> Ran {
-        Ran(self.start(args).wait_with_output().unwrap())
+        Ran::of(self.start(args))
     }
 
     /// Everything on the board ends at once; the next boot has this number.

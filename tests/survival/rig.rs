@@ -136,7 +136,7 @@ pub fn signal(pids: &[i32], signal: i32) {
 #[track_caller]
 pub fn end(mut controller: Child, code: Option<i32>) -> Ran {
     eventually("the controller has ended", || controller.try_wait().unwrap());
-    let ran = Ran(controller.wait_with_output().unwrap());
+    let ran = Ran::of(controller);
     assert_eq!(ran.code(), code, "stdout:\n{}\nstderr:\n{}", ran.stdout(), ran.stderr());
     ran
 }
