@@ -4,6 +4,7 @@ use super::identity::DeviceReport;
 use super::point::{Point, Work};
 use crate::store::record::{RanFile, RanRole};
 use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole, ProgramAnswer, ProgramQuery};
+use isotherm_wire::model::{Gguf, ModelHeader};
 use std::collections::BTreeMap;
 
 /// What a program is asked for.
@@ -117,18 +118,18 @@ pub fn said<'r>(point: &Point, arg: &str, report: &'r DeviceReport) -> Option<&'
     }
 }
 
-/// The model of a point as found, of one in several files the first; `Err` = it or another file of it is not there, in the system's words;
+/// The model of a point as found, of one in several files the first with what the headers of all say together; `Err` = it or another file of it is not there, in the system's words;
 /// `None` = not asked yet, or the point has none.
 #[must_use]
-pub fn model(point: &Point, answers: &Answers) -> Option<Result<FileFact, String>> {
-    let (mut first, mut wrong) = (None, None);
+pub fn model<'a>(point: &Point, answers: &'a Answers) -> Option<Result<FileFact, String>> {
+    let (mut found, mut wrong) = (Vec::new(), None);
     for PointFile { part, query, .. } in of_point(point) {
         if !matches!(part, Part::Model | Part::OfModel(_)) {
             continue;
         }
         let why = match answers.get(&query.key)? {
             FileAnswer::Found(facts) => {
-                first = first.or_else(|| facts.first().cloned());
+                found.extend(facts.first());
                 continue;
             }
             FileAnswer::Missing(why) => why.as_str(),
@@ -137,7 +138,11 @@ pub fn model(point: &Point, answers: &Answers) -> Option<Result<FileFact, String
         let why = if part == Part::Model { why.to_owned() } else { format!("{}: {why}", query.path) };
         wrong = wrong.or(Some(why));
     }
-    wrong.map(Err).or(first.map(Ok))
+    let gguf = |fact: &&'a FileFact| if let Some(ModelHeader::Gguf(gguf)) = &fact.header { Some(&**gguf) } else { None };
+    let headers: Option<Vec<&Gguf>> = found.iter().map(gguf).collect();
+    let together = headers.and_then(|headers| Gguf::of_files(&headers)).map(|gguf| ModelHeader::Gguf(Box::new(gguf)));
+    let model = found.first().map(|first| FileFact { header: together.or_else(|| first.header.clone()), ..(*first).clone() });
+    wrong.map(Err).or(model.map(Ok))
 }
 
 /// Of all files of a point's model together; `None` where one of them isn't there or wasn't asked for yet.

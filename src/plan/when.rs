@@ -28,7 +28,10 @@ pub(super) fn ask(condition: &Condition, point: &Point, axes: &Combination, repo
             (Some(("model", "quantization")), Some(model)) => declared(model.declared.quantization.as_ref()),
             (Some(("model", "bytes")), Some(_)) => match report.map(|report| files::model(point, &report.files)) {
                 None | Some(None) => Known::NotYet,
-                Some(Some(Ok(file))) => i64::try_from(file.bytes).map_or(Known::Nothing, |bytes| Known::Value(AxisValue::Int(bytes))),
+                Some(Some(Ok(_))) => {
+                    let bytes = report.and_then(|report| files::model_bytes(point, &report.files)).and_then(|bytes| i64::try_from(bytes).ok());
+                    bytes.map_or(Known::Nothing, |bytes| Known::Value(AxisValue::Int(bytes)))
+                }
                 Some(Some(Err(_))) => Known::Nothing,
             },
             (Some(("model", rest)), Some(model)) => declared(rest.strip_prefix("tags.").and_then(|tag| model.declared.tags.get(tag))),

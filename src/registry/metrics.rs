@@ -168,15 +168,15 @@ isotherm_wire::table! {
             name: "decode_gb_s",
             unit: Unit::GigabytesPerSecond,
             better: Better::Higher,
-            definition: "llama_bench.decode_gb_s.v2",
+            definition: "llama_bench.decode_gb_s.v3",
             backends: &["llama-bench"],
             given: Given::Yes,
-            is: "`decode_tps` × bytes of the model's tensors as the tool or its file counts them, without tables of which a token takes single rows, ÷ 10⁹: what \
-                 decode reads of the weights",
+            is: "`decode_tps` × bytes of the model's tensors as the tool or its file counts them, without tables of which a token takes single rows and \
+                 experts that are not at work for it, ÷ 10⁹: what decode reads of the weights",
             conditions: &["n_gen", "depth"],
             independent_of: &["n_prompt"],
-            defects: "Reading the KV cache isn't in it, which counts at depth; of a mixture of experts a token reads a part of the weights only. \
-                      Which tables those are is in the header of the model's file: omitted without one, and of a model in several files",
+            defects: "Reading the KV cache isn't in it, which counts at depth. Which tables and experts those are is in the headers of the model's files: \
+                      omitted where they don't tell",
         }
         Ttft {
             name: "ttft_ms",

@@ -19,8 +19,7 @@ pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Op
     let (_, name) = HELD.into_iter().find(|(id, _)| id.entry().definition == definition)?;
     let last = used.iter().max_by_key(|run| &run.record.ids.run_id)?;
     let Ceiling { value, source } = last.record.device.ceilings.get(name)?;
-    let by_experts = || experts(last.record).map(|experts| format!("a mixture of {experts} experts reads a part of its weights for a token"));
-    let omitted = gpu(last.record).map(|gpu| format!("{gpu} computed, and `{name}` says nothing of what it reads by")).or_else(by_experts);
+    let omitted = gpu(last.record).map(|gpu| format!("{gpu} computed, and `{name}` says nothing of what it reads by"));
     Some(AgainstCeiling {
         name: Foreign::new(name),
         value: *value,
@@ -28,11 +27,6 @@ pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Op
         utilization_pct: omitted.is_none().then(|| rounded(100.0 * number.value / value)),
         omitted_reason: omitted.map(Foreign::new),
     })
-}
-
-/// Of a mixture of experts how many there are, as far as the model's file was read.
-pub(super) fn experts(record: &Record) -> Option<u64> {
-    record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0)
 }
 
 /// The GPU that computed: one that the build has, with layers that may be on it.
@@ -54,13 +48,12 @@ mod tests {
         terminal,
     };
     use crate::store::record::Record;
-    use isotherm_wire::model::Gguf;
 
     /// Points that reach so many GB/s, on a device with a ceiling of 10.
     fn records(reached: &[f64]) -> Vec<(String, Record)> {
         let of = |(threads, gb_s): (usize, &f64)| {
             let point = point(&[("threads", AxisValue::Int(threads as i64 + 1))]);
-            let (path, mut record) = run(&point, 0).metric("decode_gb_s", Some(*gb_s), "GB/s", "llama_bench.decode_gb_s.v2", Better::Higher).stored();
+            let (path, mut record) = run(&point, 0).metric("decode_gb_s", Some(*gb_s), "GB/s", "llama_bench.decode_gb_s.v3", Better::Higher).stored();
             record.device.ceilings.insert("dram_read_gb_s".into(), Ceiling { value: 10.0, source: "measured".into() });
             (path, record)
         };
@@ -91,15 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_of_experts_has_no_share_and_says_why_and_without_a_ceiling_there_is_none() {
+    fn without_a_ceiling_there_is_no_share() {
         let mut records = records(&[8.0, 8.0]);
-        let of_experts = run(&point(&[]), 0).model(Gguf { experts: Some(8), ..Gguf::default() }).stored();
-        records[0].1.workload.model = of_experts.1.workload.model;
         records[1].1.device.ceilings.clear();
         let model = model(records);
-        let ceiling = rows(&model)[0].ceiling.as_ref().unwrap();
-        assert_eq!((ceiling.utilization_pct, rows(&model)[1].ceiling.is_none()), (None, true));
-        assert!(terminal(&model, None, false).contains("a mixture of 8 experts"));
+        assert_eq!((rows(&model)[0].ceiling.as_ref().unwrap().utilization_pct, rows(&model)[1].ceiling.is_none()), (Some(80.0), true));
     }
 
     #[test]

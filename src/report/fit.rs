@@ -5,11 +5,10 @@
 use super::{
     axes::{Cell, Column, Constant},
     build::rounded,
-    ceiling::experts,
     gather::{Gathered, Point},
     model::{Fit, FitPoint, Row},
 };
-use crate::{backend::llama_bench::decode_bytes, config::model::AxisValue, registry::Code, registry::MetricId, stats};
+use crate::{backend::llama_bench::decode_bytes, config::model::AxisValue, registry::Code, registry::MetricId, stats, store::record::Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Axes over which a model's best point is sought: how the same work is spread and cut. All others say what is computed, or where.
@@ -54,6 +53,11 @@ fn point(of: &Point<'_>, at: usize, row: &Row) -> Option<FitPoint> {
     let is_wanted = is_empty && !of.stale && !of.orphan && experts(record).is_none();
     let model = Cell::from(of.ids.axes.get(MODEL)?);
     is_wanted.then_some(FitPoint { row: at, model, weight_bytes, tokens_per_s })
+}
+
+/// Of a mixture of experts how many there are, as far as the model's file was read.
+fn experts(record: &Record) -> Option<u64> {
+    record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0)
 }
 
 fn common(columns: &[Column<'_>], of: &Point<'_>, row: &Row) -> Vec<Constant> {

@@ -301,7 +301,7 @@ pub struct ModelBlock {
     pub id: String,
     /// Where it was on the device.
     pub path: String,
-    /// Of its content, hex; `None` if it was missing or no regular file.
+    /// Of its content, hex; `None` if it was missing or no regular file. Of a model in several files, of the first.
     pub sha256: Option<String>,
     /// Its size; `None` likewise.
     pub bytes: Option<u64>,
@@ -316,7 +316,8 @@ pub struct ModelBlock {
 }
 
 impl ModelBlock {
-    /// What a file in GGUF says; of one part of several its sums, such as the bytes of its weights, are the part's alone.
+    /// What a model in GGUF says. Of one in several files whose headers were not all read, sums, such as the bytes of its weights, are those of
+    /// the first file alone.
     #[must_use]
     pub fn gguf(&self) -> Option<&Gguf> {
         if let Some(ModelHeader::Gguf(gguf)) = &self.header { Some(gguf) } else { None }

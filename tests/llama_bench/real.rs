@@ -195,3 +195,21 @@ fn models_of_three_sizes_tell_what_decode_reads_of_the_memory() {
     let gb_s = fit["gb_s"].as_f64().unwrap();
     assert!((gb_s * xx / xy - 1.0).abs() < 1e-9, "{fit}");
 }
+
+#[test]
+fn of_a_mixture_of_experts_in_several_files_decode_reads_those_at_work_for_a_token() {
+    let Some(lab) = lab("threads: 2\nn_prompt: 32\nn_gen: 8\nwhen: model.bytes > 3000000") else { return };
+    llama::generated_as(&lab.path("moe"), 128, 4, "--experts 8 2 --parts 3");
+    lab.write("c.yaml", lab.read("c.yaml").replace("q8.gguf", "moe-00001-of-00003.gguf"));
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let record = lab.only_record("c");
+    let header = &record["workload"]["model"]["header"]["gguf"];
+    assert_eq!((&header["files"], &header["split"], &header["experts_used"]), (&json!(3), &Value::Null, &json!(2)), "{header}");
+    assert_eq!((&header["weight_bytes"], &header["parameters"]), (&record["executed"]["model_size"], &record["executed"]["model_n_params"]));
+    // Bytes of 32 values of Q8_0: one of two tables, and six of eight experts of four layers are not read.
+    let bytes = |values: u64| values / 32 * 34;
+    let idle = bytes(384 * 128) + bytes(4 * 6 * 3 * 128 * 384);
+    let read = header["weight_bytes"].as_u64().unwrap() - idle;
+    let value = |metric: &str| record["metrics"][metric]["value"].as_f64().unwrap();
+    assert!((value("decode_gb_s") / (value("decode_tps") * read as f64 / 1e9) - 1.0).abs() < 1e-12, "{}", record["metrics"]);
+}

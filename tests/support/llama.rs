@@ -22,9 +22,15 @@ pub fn model(name: &str) -> PathBuf {
 
 /// Make a model that is slower than those: `scripts/gen_gguf.py --make`.
 pub fn generated(path: &Path, width: u32, layers: u32) {
+    generated_as(path, width, layers, "");
+}
+
+/// The same with more options, by spaces.
+pub fn generated_as(path: &Path, width: u32, layers: u32, options: &str) {
     let (folder, name) = (path.parent().expect("a file in a folder"), path.file_name().expect("a file"));
     let mut command = std::process::Command::new("python3");
     command.arg(checkout().join("scripts/gen_gguf.py")).arg("--make").arg(name).args([width.to_string(), layers.to_string()]);
+    command.args(options.split_whitespace());
     let made = command.arg("--out").arg(folder).output().expect("python3");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }

@@ -21,11 +21,8 @@ const MOST_HEADER_BYTES: u64 = 256 << 20;
 const MOST_TEXT_BYTES: u64 = 4096;
 /// Dimensions of a tensor, as many as ggml has.
 const MOST_DIMENSIONS: u32 = 4;
-/// Embeddings of words; where the file has no matrix of the output, they are that, too, and all of them are read.
-const EMBEDDINGS: &str = "token_embd.weight";
-const OUTPUT: &str = "output.weight";
-/// Tables that are nothing else: embeddings of words for each layer, and of places.
-const TABLES: [&str; 2] = ["per_layer_token_embd.weight", "position_embd.weight"];
+/// How tensors with a part for each expert are named: `blk.0.ffn_up_exps.weight`. Others with `exps` in their names are not known.
+const OF_EXPERTS: [&str; 2] = ["_exps.weight", "_exps.bias"];
 /// Numbers of an array that are looked at: one for each layer.
 const MOST_NUMBERS: u64 = 4096;
 
@@ -106,7 +103,7 @@ pub fn read(source: impl Read, bytes: u64) -> Result<Gguf, GgufError> {
             facts.insert(key, value);
         }
     }
-    let mut tensors = Tensors::default();
+    let mut tensors = Tensors { bytes: BTreeMap::new(), parameters: 0, tables: BTreeMap::new(), of_experts: Some(0), end: 0 };
     for _ in 0..n_tensors {
         tensors.add(&mut header)?;
     }
@@ -130,7 +127,9 @@ fn gguf(version: u32, facts: &HashMap<String, Value>, tensors: Tensors) -> Gguf 
         quantization: number("general.file_type").map(file_type),
         parameters: tensors.parameters,
         weight_bytes: tensors.bytes.values().copied().try_fold(0, |sum: u64, bytes| sum.checked_add(bytes?)),
-        lookup_bytes: if split.is_none() { tensors.lookup_bytes() } else { None },
+        lookup_bytes: if split.is_none() { Gguf::looked_up(&tensors.tables) } else { None },
+        tables: tensors.tables,
+        expert_bytes: tensors.of_experts,
         tensor_bytes: tensors.bytes,
         context_length: own("context_length"),
         layers: own("block_count"),
@@ -141,6 +140,7 @@ fn gguf(version: u32, facts: &HashMap<String, Value>, tensors: Tensors) -> Gguf 
         experts_used: own("expert_used_count").filter(|experts| *experts > 0),
         vocabulary: if let Some(Value::Array { length, .. }) = facts.get("tokenizer.ggml.tokens") { Some(*length) } else { own("vocab_size") },
         split,
+        files: None,
         architecture,
     }
 }
@@ -278,14 +278,11 @@ impl<R: Read> Header<R> {
 }
 
 /// All tensors together.
-#[derive(Default)]
 struct Tensors {
     bytes: BTreeMap<String, Option<u64>>,
     parameters: u64,
-    /// Of those in `TABLES`.
-    tables: Vec<Option<u64>>,
-    embeddings: Vec<Option<u64>>,
-    has_output: bool,
+    tables: BTreeMap<String, Option<u64>>,
+    of_experts: Option<u64>,
     /// Where the last one ends, from the beginning of the data.
     end: u64,
 }
@@ -304,31 +301,29 @@ impl Tensors {
         }
         let (kind, offset) = (header.u32()?, header.u64()?);
         self.parameters = self.parameters.checked_add(values).ok_or_else(too_large)?;
-        self.has_output |= name == OUTPUT;
-        let table = match name.as_str() {
-            EMBEDDINGS => Some(&mut self.embeddings),
-            name if TABLES.contains(&name) => Some(&mut self.tables),
-            _ => None,
+        let known = tensor_type(kind);
+        let bytes = match known {
+            Some((_, block, bytes)) => Some(values.div_ceil(block).checked_mul(bytes).ok_or_else(too_large)?),
+            None => None,
         };
-        let Some((kind, block, bytes)) = tensor_type(kind) else {
-            table.into_iter().for_each(|table| table.push(None));
-            self.bytes.insert(format!("type {kind}"), None);
-            return Ok(());
-        };
-        let bytes = values.div_ceil(block).checked_mul(bytes).ok_or_else(too_large)?;
-        let end = offset.checked_add(bytes).ok_or_else(too_large)?;
+        let end = offset.checked_add(bytes.unwrap_or(0)).ok_or_else(too_large)?;
         self.end = self.end.max(end);
-        let sum = self.bytes.entry(kind.to_owned()).or_insert(Some(0));
-        *sum = sum.and_then(|sum| sum.checked_add(bytes));
-        table.into_iter().for_each(|table| table.push(Some(bytes)));
+        let kind = known.map_or_else(|| format!("type {kind}"), |(kind, ..)| kind.to_owned());
+        let of_kind = self.bytes.entry(kind).or_insert(Some(0));
+        *of_kind = sum(*of_kind, bytes);
+        if name.contains("exps.") {
+            let known = bytes.filter(|_| OF_EXPERTS.iter().any(|end| name.ends_with(end)));
+            self.of_experts = sum(self.of_experts, known);
+        }
+        if Gguf::is_table(&name) {
+            self.tables.insert(name, bytes);
+        }
         Ok(())
     }
+}
 
-    /// Bytes of what a token takes single rows of; `None` with a type among them that isn't known.
-    fn lookup_bytes(&self) -> Option<u64> {
-        let embeddings = self.embeddings.iter().filter(|_| self.has_output);
-        self.tables.iter().chain(embeddings).try_fold(0, |sum: u64, bytes| sum.checked_add((*bytes)?))
-    }
+fn sum(of: Option<u64>, more: Option<u64>) -> Option<u64> {
+    of?.checked_add(more?)
 }
 
 /// Name, values of a block and its bytes. Numbers are ggml's, and never given anew: as of llama.cpp 0c1e570 (October 2026).

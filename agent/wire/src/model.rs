@@ -34,6 +34,13 @@ pub struct Gguf {
     /// its places. `None` in one file of several, where the rest may be in another, and with a type that isn't known.
     #[serde(default)]
     pub lookup_bytes: Option<u64>,
+    /// Tensors by which that is decided, with their bytes: tables, and the output's matrix. `None` for a type that isn't known.
+    #[serde(default)]
+    pub tables: BTreeMap<String, Option<u64>>,
+    /// Of all bytes, those of tensors that have a part for each expert, of which a token reads `experts_used`. `None` where that can't be
+    /// told, as in records of earlier builds.
+    #[serde(default)]
+    pub expert_bytes: Option<u64>,
     /// Tokens of context that it was trained for.
     pub context_length: Option<u64>,
     /// Blocks of layers.
@@ -52,6 +59,62 @@ pub struct Gguf {
     pub vocabulary: Option<u64>,
     /// It is one of several files; tensors and their sums are those of this one.
     pub split: Option<Split>,
+    /// So many files are the model, and tensors and their sums are those of all of them.
+    #[serde(default)]
+    pub files: Option<u64>,
+}
+
+/// Embeddings of words; where a model has no matrix of the output, they are that, too, and all of them are read.
+const EMBEDDINGS: &str = "token_embd.weight";
+const OUTPUT: &str = "output.weight";
+/// Tables that are nothing else: embeddings of words for each layer, and of places.
+const TABLES: [&str; 2] = ["per_layer_token_embd.weight", "position_embd.weight"];
+
+impl Gguf {
+    /// Is this tensor one of [`Gguf::tables`]?
+    #[must_use]
+    pub fn is_table(tensor: &str) -> bool {
+        tensor == EMBEDDINGS || tensor == OUTPUT || TABLES.contains(&tensor)
+    }
+
+    /// [`Gguf::lookup_bytes`] of a whole model.
+    #[must_use]
+    pub fn looked_up(tables: &BTreeMap<String, Option<u64>>) -> Option<u64> {
+        let embeddings = tables.contains_key(OUTPUT).then_some(EMBEDDINGS);
+        let looked_up = TABLES.into_iter().chain(embeddings).filter_map(|name| tables.get(name));
+        sum(looked_up.copied())
+    }
+
+    /// The model in these files, the first one first: sums are of all, the rest is what the first one says. `None` = they are not all files
+    /// of one model, or an earlier build read them.
+    #[must_use]
+    pub fn of_files(files: &[&Gguf]) -> Option<Gguf> {
+        let of = files.len() as u64;
+        let is_place = |(file, part): (&&Gguf, u64)| file.split == Some(Split { part, of });
+        let is_whole = of > 1 && files.iter().zip(1..).all(is_place);
+        let tables: BTreeMap<String, Option<u64>> = files.iter().flat_map(|file| file.tables.clone()).collect();
+        let mut tensor_bytes: BTreeMap<String, Option<u64>> = BTreeMap::new();
+        for (name, bytes) in files.iter().flat_map(|file| &file.tensor_bytes) {
+            let all = tensor_bytes.entry(name.clone()).or_insert(Some(0));
+            *all = sum([*all, *bytes]);
+        }
+        (is_whole && tables.contains_key(EMBEDDINGS)).then(|| Gguf {
+            lookup_bytes: Gguf::looked_up(&tables),
+            weight_bytes: sum(tensor_bytes.values().copied()),
+            expert_bytes: sum(files.iter().map(|file| file.expert_bytes)),
+            parameters: files.iter().map(|file| file.parameters).fold(0, u64::saturating_add),
+            split: None,
+            files: Some(of),
+            tables,
+            tensor_bytes,
+            ..(*files[0]).clone()
+        })
+    }
+}
+
+/// `None` with one that isn't known, or beyond what can be.
+fn sum(bytes: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    bytes.into_iter().try_fold(0, |sum: u64, bytes| sum.checked_add(bytes?))
 }
 
 /// A part of a model in several files.

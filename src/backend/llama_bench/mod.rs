@@ -15,6 +15,7 @@ use crate::plan::point::LlamaBenchWork;
 use crate::registry::{Code, MetricId};
 use crate::store::record::{Issue, LlamaBenchAsked as Asked, LlamaBenchTest, Metric, ModelBlock, Reason};
 use indexmap::IndexMap;
+use isotherm_wire::model::Gguf;
 use isotherm_wire::task::{ProcessTask, Task};
 use output::Test;
 use serde_json::{Value, json};
@@ -182,7 +183,8 @@ pub fn bandwidth(reading: &Reading, model: Option<&ModelBlock>) -> Option<(Strin
     Some((name, Metric { label: decode.label.clone(), ..metric }))
 }
 
-/// Bytes of weights that are read for a token: all tensors, without the tables of which a token takes single rows.
+/// Bytes of weights that are read for a token: all tensors, without the tables of which a token takes single rows, and without the experts that
+/// are not at work for it.
 ///
 /// The tool's sum and the file's may differ: older builds count a table of embeddings twice that is the output matrix, too, and a build may
 /// leave tensors unused. The smaller one is without either.
@@ -190,17 +192,36 @@ pub fn bandwidth(reading: &Reading, model: Option<&ModelBlock>) -> Option<(Strin
 /// # Errors
 /// Why it isn't known.
 pub fn decode_bytes(executed: &IndexMap<String, Value>, model: Option<&ModelBlock>) -> Result<u64, &'static str> {
-    let all =
+    let of_tool =
         executed.get("model_size").and_then(Value::as_u64).filter(|bytes| *bytes > 0).ok_or("the tool tells no bytes of the model's tensors")?;
     let gguf =
         model.and_then(ModelBlock::gguf).ok_or("the header of the model's file was not read, which tells what of its tensors is read for a token")?;
-    let all = gguf.weight_bytes.map_or(all, |of_file| all.min(of_file));
+    let of_file = gguf.weight_bytes.unwrap_or(of_tool);
     let looked_up = match gguf.lookup_bytes {
         Some(bytes) => bytes,
-        None if gguf.split.is_some() => return Err("of a model in several files it is not known which of its tensors are read for a token"),
+        None if gguf.split.is_some() => {
+            return Err("not every header of the model's files was read, which tell what of its tensors is read for a token");
+        }
         None => return Err("the header of the model's file does not tell what of its tensors is read for a token"),
     };
-    all.checked_sub(looked_up).filter(|bytes| *bytes > 0).ok_or("the tool tells of fewer bytes than the tables in the model's file have")
+    let idle = match gguf.experts {
+        Some(_) if of_tool < of_file => {
+            return Err("the tool leaves tensors of the model's file unused, and which experts are among them is not known");
+        }
+        Some(experts) => {
+            idle_bytes(gguf, experts).ok_or("the header of the model's file does not tell what its experts have, and how many a token needs")?
+        }
+        None => 0,
+    };
+    let read = of_tool.min(of_file).checked_sub(looked_up).and_then(|bytes| bytes.checked_sub(idle));
+    read.filter(|bytes| *bytes > 0).ok_or("the tool tells of fewer bytes than the tables and idle experts in the model's file have")
+}
+
+/// Of a mixture of experts, bytes of those that a token doesn't need: all are equal.
+fn idle_bytes(gguf: &Gguf, experts: u64) -> Option<u64> {
+    let all = gguf.expert_bytes.filter(|bytes| *bytes > 0)?;
+    let idle = experts.checked_sub(gguf.experts_used?)?;
+    u64::try_from(u128::from(all) * u128::from(idle) / u128::from(experts)).ok()
 }
 
 /// A GPU was asked for and none was there: the tool goes on with the CPU and says so by what it doesn't print.
@@ -256,7 +277,7 @@ impl Test {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use isotherm_wire::model::{Gguf, ModelHeader};
+    use isotherm_wire::model::ModelHeader;
 
     /// Of a model of 1000 bytes, as the tool says, whose header says this.
     fn read_of(gguf: Option<Gguf>) -> Result<u64, &'static str> {
@@ -279,8 +300,33 @@ mod tests {
         earlier.as_object_mut().unwrap().remove("lookup_bytes").unwrap();
         let earlier = read_of(Some(serde_json::from_value(earlier).unwrap()));
         let said = [earlier, part, read_of(None), of(Some(1001)), decode_bytes(&IndexMap::new(), None)].map(Result::unwrap_err);
-        for (said, words) in said.iter().zip(["does not tell", "in several files", "was not read", "fewer bytes", "tells no bytes"]) {
+        for (said, words) in said.iter().zip(["does not tell", "not every header", "was not read", "fewer bytes", "tells no bytes"]) {
             assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn of_a_mixture_of_experts_a_token_reads_those_at_work_for_it() {
+        let whole = Gguf {
+            weight_bytes: Some(1000),
+            lookup_bytes: Some(100),
+            experts: Some(8),
+            experts_used: Some(2),
+            expert_bytes: Some(800),
+            ..Gguf::default()
+        };
+        assert_eq!(read_of(Some(whole.clone())), Ok(1000 - 100 - 600));
+        // A build that counts a table twice, and one that leaves a layer out.
+        assert_eq!(read_of(Some(Gguf { weight_bytes: Some(950), ..whole.clone() })), Ok(950 - 100 - 600));
+        let said = |gguf: Gguf| read_of(Some(gguf)).unwrap_err();
+        assert!(said(Gguf { weight_bytes: Some(1001), ..whole.clone() }).contains("unused"));
+        for untold in [
+            Gguf { expert_bytes: None, ..whole.clone() },
+            Gguf { expert_bytes: Some(0), ..whole.clone() },
+            Gguf { experts_used: None, ..whole.clone() },
+            Gguf { experts_used: Some(9), ..whole.clone() },
+        ] {
+            assert!(said(untold).contains("experts"));
         }
     }
 }

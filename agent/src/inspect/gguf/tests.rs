@@ -53,6 +53,8 @@ fn the_example_models_are_what_their_generator_says() {
         tensor_bytes: [("F32".to_owned(), Some(5 * 128 * 4)), ("Q8_0".to_owned(), Some((98_304 + 2 * 147_456) / 32 * 34))].into(),
         weight_bytes: Some(5 * 128 * 4 + (98_304 + 2 * 147_456) / 32 * 34),
         lookup_bytes: Some(384 * 128 / 32 * 34),
+        tables: ["output.weight", "token_embd.weight"].map(|name| (name.to_owned(), Some(384 * 128 / 32 * 34))).into(),
+        expert_bytes: Some(0),
         context_length: Some(2048),
         layers: Some(2),
         embedding_length: Some(128),
@@ -62,6 +64,7 @@ fn the_example_models_are_what_their_generator_says() {
         experts_used: None,
         vocabulary: Some(384),
         split: None,
+        files: None,
     };
     assert_eq!(whole("tiny-q8_0.gguf"), expected);
     let half = whole("tiny-f16.gguf");
@@ -89,6 +92,50 @@ fn embeddings_are_looked_up_unless_they_are_the_matrix_of_the_output_too() {
     assert_eq!(of(&[], &[output, layers, words, ("position_embd.weight", 1)]), Some(136 + 512 + 256));
     assert_eq!([of(&[], &[("token_embd.weight", 99), output]), of(&[], &[("token_embd.weight", 99)])], [None, Some(0)]);
     assert_eq!(of(&[fact("split.count", 2, &2u16.to_le_bytes())], &[words, output]), None);
+}
+
+#[test]
+fn tensors_of_experts_are_known_by_their_names() {
+    let of = |names: &[&str]| {
+        let tensors: Vec<Vec<u8>> = names.iter().map(|name| tensor(name, &[64, 2], 8, 0)).collect();
+        of_bytes(&file(&[], &tensors, 1024)).unwrap().expert_bytes
+    };
+    let dense = ["blk.0.ffn_up.weight", "blk.1.ffn_up_shexp.weight", "blk.1.ffn_gate_inp.weight", "blk.1.exp_probs_b.bias"];
+    assert_eq!(of(&dense), Some(0));
+    assert_eq!(of(&[dense[0], "blk.1.ffn_up_exps.weight", "blk.1.ffn_down_exps.bias"]), Some(2 * 136));
+    assert_eq!(of(&["blk.1.ffn_up_exps.weight", "blk.1.ffn_up_chexps.weight"]), None);
+}
+
+#[test]
+fn the_files_of_a_model_are_taken_together_if_all_are_there_and_of_one() {
+    let part = |no: u16, count: u16, tensors: &[(&str, u32)]| {
+        let tensors: Vec<Vec<u8>> = tensors.iter().map(|(name, kind)| tensor(name, &[64, 2], *kind, 0)).collect();
+        let facts = [("split.no", no), ("split.count", count)].map(|(key, value)| fact(key, 2, &value.to_le_bytes()));
+        of_bytes(&file(&facts, &tensors, 1024)).unwrap()
+    };
+    let first = part(0, 3, &[("token_embd.weight", 8), ("blk.0.ffn_up_exps.weight", 8)]);
+    let second = part(1, 3, &[("blk.1.ffn_up_exps.weight", 8), ("blk.1.attn_q.weight", 0)]);
+    let third = part(2, 3, &[("output.weight", 1)]);
+    let expected = Gguf {
+        parameters: 5 * 128,
+        tensor_bytes: [("Q8_0".to_owned(), Some(3 * 136)), ("F32".to_owned(), Some(512)), ("F16".to_owned(), Some(256))].into(),
+        weight_bytes: Some(3 * 136 + 512 + 256),
+        lookup_bytes: Some(136),
+        tables: [("token_embd.weight".to_owned(), Some(136)), ("output.weight".to_owned(), Some(256))].into(),
+        expert_bytes: Some(2 * 136),
+        split: None,
+        files: Some(3),
+        ..first.clone()
+    };
+    assert_eq!(Gguf::of_files(&[&first, &second, &third]), Some(expected));
+    for others in [vec![&first, &second], vec![&first, &third, &second], vec![&first], vec![&second, &first, &third]] {
+        assert_eq!(Gguf::of_files(&others), None);
+    }
+    let of_another = part(1, 2, &[]);
+    assert_eq!(Gguf::of_files(&[&first, &of_another, &third]), None);
+    let unknown = part(2, 3, &[("output.weight", 99)]);
+    let together = Gguf::of_files(&[&first, &second, &unknown]).unwrap();
+    assert_eq!((together.weight_bytes, together.lookup_bytes, together.parameters), (None, Some(136), 5 * 128));
 }
 
 #[test]
