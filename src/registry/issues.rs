@@ -157,7 +157,8 @@ isotherm_wire::table! {
             severity: Severity::Warning,
             means: "Other processes worked during the run",
             when: "From just before the spawn until nothing was left of the run, the machine's CPUs worked more than 0.25 cores on average for \
-                   others than the run, the agent and the kernel itself. Judged over at least 5 s",
+                   others than the run, the agent and the kernel itself. Judged over at least 5 s; in shorter runs, from 0.1 s \
+                   on, by what the processes that are named had at least",
             headline: Headline::LeftOutUnlessIncluded,
             hint: "the message names the busiest; stop them, then `isotherm run FILE --rerun AXIS=VALUE`. Without a cgroup of its own a workload \
                    that ignores SIGCHLD competes with itself",

@@ -7,24 +7,36 @@ use crate::store::issue::Issue;
 use crate::store::record::{Competing, CompetingProcess, PreRun};
 use isotherm_wire::load::{CpuTime, ProcessTime};
 use isotherm_wire::result::RunResult;
+use std::sync::OnceLock;
 
 /// Cores that others used, on average, above which they disturb …
 const MOST_COMPETING_CORES: f64 = 0.25;
-/// … which is judged over at least this time, s: `/proc/stat` counts in steps of 10 ms on every CPU.
+/// … which is judged over at least this time, s: the machine's CPU time is counted in samples of 10 ms on every CPU.
 const LEAST_JUDGED_S: f64 = 5.0;
+/// A process's own is what it had, but for the last tick. So those that are named are judged in shorter runs, by what they had at least, from
+/// this time on, s …
+const LEAST_NAMED_S: f64 = 0.1;
+/// … or from another, by a variable: tests beside each other disturb each other.
+const LEAST_NAMED_VARIABLE: &str = "ISOTHERM_JUDGED_FROM_S";
+const TICK_NS: u64 = 10_000_000;
 /// Below this much, cores, what no process has is within the ticks that CPU time is counted in.
 const LEAST_UNNAMED_CORES: f64 = 0.05;
 
 /// What others did that disturbed the run.
 pub fn issues(result: &RunResult) -> Vec<Issue> {
-    let issue = |code, span: &str, time: Option<&CpuTime>| {
-        let competing = time.map(competing).filter(is_too_much)?;
-        let issue = Issue::new(code, format!("{span}other processes used {}", in_words(&competing)));
-        Some(Issue { value: Some(competing.cores.into()), ..issue })
+    static LEAST: OnceLock<f64> = OnceLock::new();
+    let least_named_s = *LEAST.get_or_init(|| std::env::var(LEAST_NAMED_VARIABLE).ok().and_then(|s| s.parse().ok()).unwrap_or(LEAST_NAMED_S));
+    let issue = |code, words: &str, cores: f64, time: &CpuTime| Issue {
+        value: Some(cores.into()),
+        ..Issue::new(code, format!("{words} {cores:.2} cores on average{}", in_words(&competing(time))))
     };
     let before = result.pre_run.as_ref().map(|pre_run| &pre_run.cpu_time);
-    let before = issue(Code::BusyBefore, "right before the run ", before);
-    before.into_iter().chain(issue(Code::CompetingLoad, "", result.cpu_time.as_ref())).collect()
+    let before = before.and_then(|time| Some(issue(Code::BusyBefore, "right before the run other processes used", used(time)?, time)));
+    let during = result.cpu_time.as_ref().and_then(|time| match used(time) {
+        Some(cores) => Some(issue(Code::CompetingLoad, "other processes used", cores, time)),
+        None => Some(issue(Code::CompetingLoad, "other processes used at least", used_at_least(time, least_named_s)?, time)),
+    });
+    before.into_iter().chain(during).collect()
 }
 
 /// Who else used the CPUs.
@@ -47,11 +59,20 @@ pub fn pre_run(told: &isotherm_wire::load::PreRun) -> PreRun {
     PreRun { competing: competing(&told.cpu_time), waited_pct }
 }
 
-fn is_too_much(competing: &Competing) -> bool {
-    competing.span_s >= LEAST_JUDGED_S && competing.cores > MOST_COMPETING_CORES
+/// Cores, by the machine's count; `None` for no more than is allowed, and in a span too short for it.
+fn used(time: &CpuTime) -> Option<f64> {
+    let is_judged = time.span_ns as f64 / 1e9 >= LEAST_JUDGED_S;
+    Some(time.competing_cores()).filter(|cores| is_judged && *cores > MOST_COMPETING_CORES)
 }
 
-/// `0.61 cores on average: apt-get 0.40, 2 × dpkg 0.15`, the names as they are.
+/// Cores, by what those that are named used at least; `None` likewise.
+fn used_at_least(time: &CpuTime, least_s: f64) -> Option<f64> {
+    let is_judged = time.span_ns as f64 / 1e9 >= least_s;
+    let at_least_ns = time.others.iter().map(|p| p.cpu_ns.saturating_sub(u64::from(p.processes).saturating_mul(TICK_NS))).sum();
+    Some(time.cores(at_least_ns)).filter(|cores| is_judged && *cores > MOST_COMPETING_CORES)
+}
+
+/// `: apt-get 0.40, 2 × dpkg 0.15`, the names as they are.
 fn in_words(competing: &Competing) -> String {
     let told = |cores: f64| cores >= 0.005;
     let name = |p: &CompetingProcess| if p.processes == 1 { p.name.clone() } else { format!("{} × {}", p.processes, p.name) };
@@ -59,8 +80,7 @@ fn in_words(competing: &Competing) -> String {
     if competing.unnamed_cores >= LEAST_UNNAMED_CORES {
         parts.push(format!("{:.2} by what came and went or can't be seen", competing.unnamed_cores));
     }
-    let list = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-    format!("{:.2} cores on average{list}", competing.cores)
+    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) }
 }
 
 #[cfg(test)]
@@ -94,12 +114,24 @@ mod tests {
     }
 
     #[test]
-    fn what_others_used_is_judged_over_five_seconds_and_more() {
+    fn what_nobody_is_known_to_have_used_is_judged_over_five_seconds_and_more() {
         assert_eq!(codes(&busy(10, 0.5, &[])), ["competing_load"]);
         assert_eq!(issues(&busy(10, 0.5, &[]))[0].value, Some(0.5.into()));
         assert!(codes(&busy(10, 0.25, &[])).is_empty());
         assert!(codes(&busy(4, 1.5, &[])).is_empty(), "too short to be told");
         assert!(codes(&run()).is_empty(), "nothing is known");
+    }
+
+    #[test]
+    fn who_is_named_is_judged_in_a_short_run_by_what_he_used_at_least() {
+        let of = |ms: u64, processes: u32, cpu_ms: u64| {
+            let mut run = busy(1, 0.0, &[("rustc", processes, cpu_ms as f64 / 1e3)]);
+            run.cpu_time.as_mut().unwrap().span_ns = ms * 1_000_000;
+            codes(&run)
+        };
+        assert_eq!([of(1000, 1, 270), of(170, 1, 180), of(100, 1, 40)].concat(), ["competing_load"; 3]);
+        // A tick each may be from before; the machine's own count says nothing here.
+        assert!([of(1000, 1, 260), of(1000, 5, 300), of(100, 1, 30), of(50, 1, 50)].concat().is_empty());
     }
 
     #[test]

@@ -37,9 +37,14 @@ impl Burners {
 
     /// Wait until they have used enough of a span that is long enough to be judged.
     pub fn disturb(&self) {
+        self.disturb_for(JUDGED);
+    }
+
+    /// The same of a span so long.
+    pub fn disturb_for(&self, least: Duration) {
         eventually("the burners disturb", || {
             let span = self.since.elapsed();
-            (span >= JUDGED && self.cpu_s() >= 0.3 * span.as_secs_f64()).then_some(())
+            (span >= least && self.cpu_s() >= 0.3 * span.as_secs_f64()).then_some(())
         });
     }
 
