@@ -31,7 +31,7 @@ fn real(options: &[&str]) -> Option<ServeTask> {
     Some(task(&argv))
 }
 
-/// A server that answers at once, but never to what HANGS names.
+/// A server that answers at once, but to what HANGS names never, or with STATUS where there is one.
 const STAND_IN: &str = r#"
 import http.server, json, sys, time
 GET = {
@@ -41,9 +41,10 @@ GET = {
 }
 class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self, text):
-        if self.path == sys.argv[1]:
+        status = sys.argv[3] if self.path == sys.argv[1] else "200"
+        if not status:
             time.sleep(1000)
-        self.send_response(200)
+        self.send_response(int(status))
         self.end_headers()
         self.wfile.write(text.encode())
     def do_GET(self):
@@ -56,10 +57,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler).serve_forever()
 "#;
 
-fn stand_in(hangs: &str) -> ServeTask {
+fn stand_in(hangs: &str, status: &str) -> ServeTask {
     let model = llama::model("tiny-f16.gguf");
     let shell = "ulimit -S -v unlimited; exec python3 \"$@\"";
-    task(&["/bin/sh", "-c", shell, "sh", "-c", STAND_IN, hangs, model.to_str().unwrap()])
+    task(&["/bin/sh", "-c", shell, "sh", "-c", STAND_IN, hangs, model.to_str().unwrap(), status])
 }
 
 fn start(task: &ServeTask) -> Child {
@@ -189,8 +190,24 @@ fn a_question_that_is_never_answered_is_part_of_the_start() {
     std::thread::scope(|scope| {
         for path in ["/health", "/props", "/tokenize"] {
             scope.spawn(move || {
-                let (output, log) = served(&ServeTask { startup_timeout_ms: 5000, ..stand_in(path) });
+                let (output, log) = served(&ServeTask { startup_timeout_ms: 5000, ..stand_in(path, "") });
                 assert_eq!(output.failure, Some(ServeFailure::StartupTimeout { last: format!("{path}: no whole answer") }), "{log}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_not_ready_in_time_is_told_by_its_last_answer() {
+    let never = |status| stand_in("/health", status);
+    let under_a_prefix = real(&["--port", "0", "--api-prefix", "/x"]);
+    let tasks = [Some((never("503"), "503: {}")), Some((never("302"), "302: {}")), under_a_prefix.map(|task| (task, "404: {\"error\""))];
+    std::thread::scope(|scope| {
+        for (task, words) in tasks.into_iter().flatten() {
+            scope.spawn(move || {
+                let (output, log) = served(&ServeTask { startup_timeout_ms: 5000, ..task });
+                let Some(ServeFailure::StartupTimeout { last }) = output.failure else { panic!("{:?} {log}", output.failure) };
+                assert!(last.starts_with(&format!("/health says {words}")), "{last}: {log}");
             });
         }
     });
@@ -201,7 +218,7 @@ fn clients_that_there_is_no_room_for_leave_nobody_waiting() {
     let limited = "ulimit -S -v 400000; exec \"$0\" served";
     let mut command = Command::new("/bin/sh");
     command.args(["-c", limited, env!("CARGO_BIN_EXE_isotherm-agent")]);
-    let ended = start_by(&mut command, &ServeTask { concurrency: 1024, n_gen: 1, ..stand_in("") }).wait_with_output().unwrap();
+    let ended = start_by(&mut command, &ServeTask { concurrency: 1024, n_gen: 1, ..stand_in("", "") }).wait_with_output().unwrap();
     let output = output(&ended.stdout);
     assert!(matches!(&output.failure, Some(ServeFailure::TooFewClients { clients: 1..1024, .. })), "{:?}", output.failure);
     assert!(output.requests.is_empty());

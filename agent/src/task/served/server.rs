@@ -64,7 +64,7 @@ impl Server {
 
     /// The port that it answers on, once it is ready.
     pub fn wait_until_ready(&mut self) -> Result<u16, ServeFailure> {
-        let (mut look_ns, mut last) = (FIRST_LOOK_NS, "it listens on no port".to_owned());
+        let (mut look_ns, mut last) = (FIRST_LOOK_NS, None);
         loop {
             if let Some(wait_status) = self.ended() {
                 return Err(ServeFailure::EndedAtStart { wait_status });
@@ -73,12 +73,14 @@ impl Server {
             for port in listening::ports() {
                 match self.ask(port, "GET", "/health", None) {
                     Ok(answer) if answer.status == 200 => return Ok(port),
-                    Ok(answer) => last = format!("/health says {}: {}", answer.status, answer.said()),
-                    Err(why) => last = format!("/health: {why}"),
+                    Ok(answer) => last = Some(format!("/health says {}: {}", answer.status, answer.said())),
+                    // Of an answer that our own end cut short, what it said before is worth more.
+                    Err(why) if self.is_late() => _ = last.get_or_insert(format!("/health: {why}")),
+                    Err(why) => last = Some(format!("/health: {why}")),
                 }
             }
             if self.is_late() {
-                return Err(ServeFailure::StartupTimeout { last });
+                return Err(ServeFailure::StartupTimeout { last: last.unwrap_or_else(|| "it listens on no port".into()) });
             }
             sys::poll_readable(&[], Some(look_ns));
             look_ns = (look_ns * 5 / 4).min(LAST_LOOK_NS);
@@ -91,6 +93,9 @@ impl Server {
 
     /// One question and its whole answer.
     fn ask(&self, port: u16, method: &str, path: &str, body: Option<&str>) -> Result<Answer, String> {
+        if self.is_late() {
+            return Err("no time was left to ask".into());
+        }
         let mut recording = Recording::with_room_for(0, 0);
         let until = self.until.min(sys::boottime_ns() + PATIENCE_NS);
         recording.exchange(port, &request(port, method, path, body), Some(until)).map_err(|e| e.to_string())?;
