@@ -12,8 +12,11 @@ pub(super) const OFFLOADS: [Offload; 2] = [LAYERS, DEVICES];
 
 /// The options that ask for another device than the CPU, as written.
 pub(super) fn offload(flags: &[String]) -> Option<String> {
-    // Without a device nothing is offloaded, whatever the number of layers.
-    if flags.windows(2).any(|pair| DEVICES.0.contains(&&*llama_option(&pair[0])) && pair[1] == "none") {
+    // Without a device or a layer for it nothing is offloaded, whatever else is asked for.
+    let is_last = |(names, _): Offload, value: &str| {
+        flags.windows(2).rfind(|pair| names.contains(&&*llama_option(&pair[0]))).is_some_and(|pair| pair[1] == value)
+    };
+    if is_last(DEVICES, "none") || is_last(LAYERS, "0") {
         return None;
     }
     let asks = |pair: &&[String]| OFFLOADS.iter().any(|(names, none)| names.contains(&&*llama_option(&pair[0])) && !none.contains(&pair[1].as_str()));
@@ -26,4 +29,23 @@ pub(super) fn layers_asked_for(flags: &str) -> Option<u64> {
     let words: Vec<&str> = flags.split(' ').collect();
     let number = words.windows(2).rfind(|pair| LAYERS.0.contains(&&*llama_option(pair[0])))?[1];
     if number == "all" { Some(u64::MAX) } else { number.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(options: &str) -> Option<String> {
+        offload(&options.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn no_layer_or_no_device_asks_for_nothing_whatever_is_said_beside_it() {
+        for options in ["-ngl 0", "-ngl 0 -dev CUDA0", "-dev CUDA0 --n_gpu_layers 0", "LLAMA_ARG_N_GPU_LAYERS 0 -dev CUDA0", "-ngl 99 -dev none"] {
+            assert_eq!(asked(options), None, "{options}");
+        }
+        assert_eq!(asked("-ngl 0 --gpu-layers 99").as_deref(), Some("--gpu-layers 99"), "the last one counts");
+        assert_eq!(asked("-ngl auto -dev CUDA0 -fa on").as_deref(), Some("-dev CUDA0"));
+        assert_eq!(asked("-ngl 99 -dev CUDA0").as_deref(), Some("-ngl 99 -dev CUDA0"));
+    }
 }

@@ -46,7 +46,7 @@ isotherm_wire::table! {
             means: "The CPU computed what a GPU was asked for",
             when: "`llama-bench`: `-ngl` or `-dev` asks for a GPU, and the tool names none that it used: its `gpu_info` is empty or its `backends` \
                    are `CPU`. `llama-server`: its log says that it found no usable GPU, whatever asked for one, or that it put none of the model's layers there, or fewer \
-                   than `-ngl` or `LLAMA_ARG_N_GPU_LAYERS` asks for and the model has",
+                   than `-ngl` or `LLAMA_ARG_N_GPU_LAYERS` asks for and the model has. 0 layers ask for no GPU, whatever `-dev` names",
             headline: Headline::LeftOut,
             hint: "use a build of llama.cpp for this GPU, see that its driver works (`llama-bench --list-devices`), ask for as many layers as fit into \
                    its memory, or leave the option out",
