@@ -146,6 +146,20 @@ fn a_stale_server_on_the_port_is_never_the_one_that_answers() {
 }
 
 #[test]
+fn a_server_of_all_addresses_is_asked_and_one_of_others_is_told_where_it_listens() {
+    let Some(task) = real(&["--port", "0", "--host", "0.0.0.0"]) else { return };
+    let (output, log) = served(&task);
+    assert_eq!((&output.failure, output.requests.len()), (&None, 2), "{log}");
+    // Not every machine has IPv6.
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        let task = ServeTask { startup_timeout_ms: 5000, ..real(&["--port", "0", "--host", "::1"]).unwrap() };
+        let (output, log) = served(&task);
+        let Some(ServeFailure::StartupTimeout { last }) = output.failure else { panic!("{:?} {log}", output.failure) };
+        assert!(last.starts_with("it is asked on 127.0.0.1, and has no port there for itself: it listens on [::1]:"), "{last}: {log}");
+    }
+}
+
+#[test]
 fn a_server_that_dies_in_the_middle_of_an_answer_has_its_status_told() {
     let Some(task) = real(&["--port", "0"]) else { return };
     let mut child = start(&ServeTask { warmup: 0, n_gen: 1900, requests: 1000, ..task });

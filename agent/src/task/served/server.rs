@@ -1,7 +1,7 @@
 //! A server as a child of this process: started, waited for until it is ready, asked what it is, stopped.
 
 use super::http::{Answer, Recording, request};
-use super::listening;
+use super::listening::Listening;
 use crate::sys;
 use isotherm_wire::served::{ServeFailure, ServerFacts};
 use serde_json::Value;
@@ -70,7 +70,8 @@ impl Server {
                 return Err(ServeFailure::EndedAtStart { wait_status });
             }
             // Its own port, whatever it was told and whoever else is there.
-            for port in listening::ports() {
+            let listening = Listening::now();
+            for &port in &listening.ports {
                 match self.ask(port, "GET", "/health", None) {
                     Ok(answer) if answer.status == 200 => return Ok(port),
                     Ok(answer) => last = Some(format!("/health says {}: {}", answer.status, answer.said())),
@@ -80,7 +81,7 @@ impl Server {
                 }
             }
             if self.is_late() {
-                return Err(ServeFailure::StartupTimeout { last: last.unwrap_or_else(|| "it listens on no port".into()) });
+                return Err(ServeFailure::StartupTimeout { last: last.unwrap_or_else(|| listening.why_none()) });
             }
             sys::poll_readable(&[], Some(look_ns));
             look_ns = (look_ns * 5 / 4).min(LAST_LOOK_NS);
