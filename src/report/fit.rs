@@ -3,12 +3,15 @@
 //! Takes the rows of a table of decode, gives a line for each device and whatever else must not be mixed; must not know how a table is made.
 
 use super::{
+    Foreign,
     axes::{Cell, Column, Constant},
     build::rounded,
+    findings::short_identity,
     gather::{Gathered, Point},
     model::{Fit, FitPoint, Row},
 };
 use crate::{backend::llama_bench::decode_bytes, config::model::AxisValue, registry::Code, registry::MetricId, stats, store::record::Record};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Axes over which a model's best point is sought: how the same work is spread and cut. All others say what is computed, or where.
@@ -25,34 +28,60 @@ pub(super) fn fits(definition: &str, gathered: &Gathered<'_>, rows: &[Row]) -> V
     if definition != entry.definition {
         return Vec::new();
     }
-    let apart =
-        |column: &Column<'_>| !matches!(column, Column::Axis(name) if *name == MODEL || TUNED.contains(name) || entry.independent_of.contains(name));
+    let is_over = |name: &str| name == MODEL || TUNED.contains(&name) || entry.independent_of.contains(&name);
+    let apart = |column: &Column<'_>| !matches!(column, Column::Axis(name) if is_over(name));
     let columns: Vec<Column<'_>> = gathered.columns.iter().copied().filter(apart).collect();
     // By what they have in common, in the order of their first rows.
-    let mut lines: Vec<(Vec<Constant>, Vec<FitPoint>)> = Vec::new();
+    let mut lines: Vec<(Common, Vec<FitPoint>)> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
-        let Some(point) = point(&gathered.points[row.point], at, row) else { continue };
-        let common = common(&columns, &gathered.points[row.point], row);
+        let of = &gathered.points[row.point];
+        let Some((point, record)) = point(of, at, row) else { continue };
+        let common = Common { told: told(&columns, of, row), beyond: beyond(record, is_over) };
         match lines.iter_mut().find(|(of, _)| *of == common) {
             Some((_, points)) => points.push(point),
             None => lines.push((common, vec![point])),
         }
     }
-    let all: Vec<Vec<Constant>> = lines.iter().map(|(of, _)| of.clone()).collect();
-    let names_it = |constant: &Constant| constant.name == Column::Device.name() || all.iter().any(|of| !of.contains(constant));
-    let fit = |(of, points): (Vec<Constant>, Vec<FitPoint>)| line(of.into_iter().filter(names_it).collect(), best(points, rows));
-    lines.into_iter().filter_map(fit).collect()
+    let all: Vec<Common> = lines.iter().map(|(of, _)| of.clone()).collect();
+    lines.into_iter().filter_map(|(of, points)| line(of.named(&all), best(points, rows))).collect()
 }
 
-/// What a line takes from a row; `None` of one that is in none.
-fn point(of: &Point<'_>, at: usize, row: &Row) -> Option<FitPoint> {
+/// What no two points of a line may differ in.
+#[derive(Clone, PartialEq)]
+struct Common {
+    /// What the report tells its points by.
+    told: Vec<Constant>,
+    /// What their identities say, by name.
+    beyond: BTreeMap<String, String>,
+}
+
+impl Common {
+    /// The device, and what tells this line from all others: of its points' identities only where nothing else does.
+    fn named(self, all: &[Common]) -> Vec<Constant> {
+        let alike: Vec<&Common> = all.iter().filter(|other| other.told == self.told).collect();
+        let differs = |name: &String, value: &String| alike.iter().any(|other| other.beyond.get(name) != Some(value));
+        let beyond = self.beyond.iter().filter(|(name, value)| differs(name, value));
+        let beyond = beyond.map(|(name, value)| Constant { name: Foreign::new(name), value: Cell::Text(shortened(value)) });
+        let names_it = |constant: &Constant| constant.name == Column::Device.name() || all.iter().any(|of| !of.told.contains(constant));
+        self.told.into_iter().filter(names_it).chain(beyond).collect()
+    }
+}
+
+/// Of a hash the first digits.
+fn shortened(value: &str) -> Foreign {
+    let is_hash = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hash { short_identity(value) } else { Foreign::new(value) }
+}
+
+/// What a line takes from a row, and a record of it; `None` of one that is in none.
+fn point<'a>(of: &Point<'a>, at: usize, row: &Row) -> Option<(FitPoint, &'a Record)> {
     let tokens_per_s = row.number.as_ref()?.value;
     let is_empty = of.ids.axes.get("depth") == Some(&AxisValue::Int(0));
     let record = of.own_runs().map(|run| run.record).find(|record| record.executed.contains_key("model_size"))?;
     let weight_bytes = decode_bytes(&record.executed, record.workload.model.as_ref()).ok()?;
     let is_wanted = is_empty && !of.stale && !of.orphan && experts(record).is_none();
     let model = Cell::from(of.ids.axes.get(MODEL)?);
-    is_wanted.then_some(FitPoint { row: at, model, weight_bytes, tokens_per_s })
+    is_wanted.then_some((FitPoint { row: at, model, weight_bytes, tokens_per_s }, record))
 }
 
 /// Of a mixture of experts how many there are, as far as the model's file was read.
@@ -60,11 +89,35 @@ fn experts(record: &Record) -> Option<u64> {
     record.workload.model.as_ref().and_then(|model| model.gguf()?.experts).filter(|experts| *experts > 0)
 }
 
-fn common(columns: &[Column<'_>], of: &Point<'_>, row: &Row) -> Vec<Constant> {
-    let mut common = of.label(columns);
+fn told(columns: &[Column<'_>], of: &Point<'_>, row: &Row) -> Vec<Constant> {
+    let mut told = of.label(columns);
     let states = row.states.iter().filter(|state| STATES.contains(&state.code)).filter_map(|state| state.detail.clone());
-    common.extend(states.map(|detail| Constant { name: super::Foreign::new("state"), value: Cell::Text(detail) }));
-    common
+    told.extend(states.map(|detail| Constant { name: Foreign::new("state"), value: Cell::Text(detail) }));
+    told
+}
+
+/// All that a run's identity says but the axes that a line is over and the content of the model.
+fn beyond(record: &Record, is_over: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
+    fn leaves(name: &str, value: &Value, into: &mut BTreeMap<String, String>) {
+        let text = match value {
+            Value::Object(fields) => {
+                let name_of = |field: &str| if ["", "axes", "files"].contains(&name) { field.to_owned() } else { format!("{name}.{field}") };
+                return fields.iter().for_each(|(field, value)| leaves(&name_of(field), value, into));
+            }
+            Value::Array(values) => {
+                values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect::<Vec<_>>().join(" ")
+            }
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        into.insert(name.to_owned(), text);
+    }
+    let mut said = BTreeMap::new();
+    leaves("", &record.ids.identity.spec, &mut said);
+    leaves("", &record.ids.identity.facts, &mut said);
+    let is_of_model = |name: &str| name == "output_digest" || name.starts_with("model[");
+    said.retain(|name, _| !is_over(name) && !is_of_model(name));
+    said
 }
 
 /// Of each model and size the fastest among the steady ones, of which there may be none: the fastest of many that vary is so by chance.
@@ -101,6 +154,7 @@ mod tests {
     };
     use crate::store::record::{OperatingState, PointIds, Record, Severity};
     use isotherm_wire::model::{Gguf, ModelHeader};
+    use serde_json::json;
 
     fn at(device: &str, model: &str, threads: i64, depth: i64) -> PointIds {
         let axes = [("model", text(model)), ("threads", AxisValue::Int(threads)), ("n_gen", AxisValue::Int(128)), ("depth", AxisValue::Int(depth))];
@@ -208,6 +262,48 @@ mod tests {
         let again = run(&at("here", "third", 4, 0), 0).metric("decode_tps", Some(5.0), "tokens/s", "llama_bench.tg.v1", Better::Higher);
         degraded[2] = told(again.issue("competing_load", Severity::Warning, "busy"), 333_333_333);
         assert!(fits(&model_of(degraded)).is_empty());
+    }
+
+    /// Its identity says this of options, variables and the program; the model and what a line is over differ in it, too.
+    fn identified(mut records: Vec<(String, Record)>, flags: &[&str], env: serde_json::Value, program: &str) -> Vec<(String, Record)> {
+        for (at, (_, record)) in records.iter_mut().enumerate() {
+            let identity = &mut record.ids.identity;
+            identity.spec = json!({ "axes": record.ids.point.axes, "flags": flags, "env": env, "output_digest": format!("{at:064x}") });
+            identity.facts = json!({ "model": format!("{at:064x}"), "files": { "argv[0]": program, "model[2]": format!("{at:064x}") } });
+        }
+        records
+    }
+
+    #[test]
+    fn models_that_ran_with_other_options_variables_or_programs_are_no_line() {
+        let plain = || identified(three("here"), &["-fa", "on"], json!({ "A": "1" }), &"b".repeat(64));
+        assert_eq!(fits(&model_of(plain())).len(), 1, "the model's own content is what a line is over");
+        let spoilt = |flags: &[&str], env, program: &str| {
+            let mut records = plain();
+            records[2] = identified(vec![records[2].clone()], flags, env, program).remove(0);
+            fits(&model_of(records)).len()
+        };
+        assert_eq!(spoilt(&["-fa", "on"], json!({ "A": "1" }), &"b".repeat(64)), 1);
+        assert_eq!(spoilt(&["-fa", "off"], json!({ "A": "1" }), &"b".repeat(64)), 0);
+        assert_eq!(spoilt(&["-fa", "on"], json!({ "A": "2" }), &"b".repeat(64)), 0);
+        assert_eq!(spoilt(&["-fa", "on"], json!({}), &"b".repeat(64)), 0);
+        assert_eq!(spoilt(&["-fa", "on"], json!({ "A": "1" }), &"c".repeat(64)), 0);
+    }
+
+    #[test]
+    fn a_line_names_what_only_its_identities_tell_it_apart_by() {
+        let other = |program: &str| {
+            let named = |(path, mut record): (String, Record)| {
+                let other = record.ids.point.axes["model"].to_string() + "-other";
+                _ = record.ids.point.axes.insert("model".into(), text(&other));
+                (format!("other-{path}"), record)
+            };
+            identified(three("here").into_iter().map(named).collect(), &["-fa", "on"], json!({}), program)
+        };
+        let model = model_of([identified(three("here"), &["-fa", "on"], json!({}), &"b".repeat(64)), other(&"c".repeat(64))].concat());
+        let said = |program: &str| format!("device=here, argv[0]={program}: decode = k ÷ bytes of the weights");
+        let page = terminal(&model, None, false);
+        assert!(page.contains(&said("bbbbbbbb")) && page.contains(&said("cccccccc")), "{page}");
     }
 
     #[test]
