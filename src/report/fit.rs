@@ -35,7 +35,7 @@ pub(super) fn fits(definition: &str, gathered: &Gathered<'_>, rows: &[Row]) -> V
     let mut lines: Vec<(Common, Vec<FitPoint>)> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let of = &gathered.points[row.point];
-        let Some((point, record)) = point(of, at, row) else { continue };
+        let Some((point, record)) = point(gathered, at, row) else { continue };
         let common = Common { told: told(&columns, of, row), beyond: beyond(record, is_over) };
         match lines.iter_mut().find(|(of, _)| *of == common) {
             Some((_, points)) => points.push(point),
@@ -74,10 +74,13 @@ fn shortened(value: &str) -> Foreign {
 }
 
 /// What a line takes from a row, and a record of it; `None` of one that is in none.
-fn point<'a>(of: &Point<'a>, at: usize, row: &Row) -> Option<(FitPoint, &'a Record)> {
+fn point<'a>(gathered: &Gathered<'a>, at: usize, row: &Row) -> Option<(FitPoint, &'a Record)> {
+    let of = &gathered.points[row.point];
     let tokens_per_s = row.number.as_ref()?.value;
     let is_empty = of.ids.axes.get("depth") == Some(&AxisValue::Int(0));
-    let record = of.own_runs().map(|run| run.record).find(|record| record.executed.contains_key("model_size"))?;
+    // Any of its points may have no run at all.
+    let mut records = row.points().flat_map(|at| gathered.points[at].own_runs()).map(|run| run.record);
+    let record = records.find(|record| record.executed.contains_key("model_size"))?;
     let weight_bytes = decode_bytes(&record.executed, record.workload.model.as_ref()).ok()?;
     let is_wanted = is_empty && !of.stale && !of.orphan && experts(record).is_none();
     let model = Cell::from(of.ids.axes.get(MODEL)?);
@@ -304,6 +307,27 @@ mod tests {
         let said = |program: &str| format!("device=here, argv[0]={program}: decode = k ÷ bytes of the weights");
         let page = terminal(&model, None, false);
         assert!(page.contains(&said("bbbbbbbb")) && page.contains(&said("cccccccc")), "{page}");
+    }
+
+    #[test]
+    fn a_model_is_in_the_line_whichever_point_of_its_row_has_the_runs() {
+        let with_prompt = |model: &str, n_prompt: i64| {
+            let mut ids = at("here", model, 4, 0);
+            ids.axes.insert("n_prompt".into(), AxisValue::Int(n_prompt));
+            ids
+        };
+        let stored = |model, n_prompt, bytes, tps| rate(&with_prompt(model, n_prompt), bytes, tps);
+        let records = vec![
+            stored("big", 64, 1_000_000_000, 2.0),
+            stored("big", 128, 1_000_000_000, 2.0),
+            stored("half", 128, 500_000_000, 4.0),
+            stored("third", 64, 333_333_333, 5.0),
+        ];
+        let points = ["big", "half", "third"].iter().flat_map(|model| [64, 128].map(|n| with_prompt(model, n)));
+        let plan = records::plan(&points.collect::<Vec<_>>(), 1);
+        let model = Model::of(&ReportInput { plan: Some(plan), records, ..ReportInput::default() }, ReportOptions::default());
+        let [fit] = fits(&model) else { panic!("{:?}", fits(&model)) };
+        assert_eq!(fit.points.iter().map(|point| point.row).collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]
