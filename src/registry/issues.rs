@@ -546,6 +546,17 @@ isotherm_wire::table! {
             headline: Headline::Flagged,
             hint: "`isotherm run FILE` repeats those whose library has changed since",
         }
+        MixedExecuted {
+            code: "mixed_executed",
+            words: "mixed_executed",
+            stands: Stands::Report,
+            severity: Severity::Warning,
+            means: "What computed was not the same in all runs of the point: a GPU in some and the CPU in others, or other devices or threads",
+            when: "The tool's own output (`executed`) says another `gpu_info`, `backends` or `devices`, or another `n_threads` where no axis says it, in \
+                   some of the runs; they stand in one row. A driver that went away does that: the tool goes on with the CPU",
+            headline: Headline::Flagged,
+            hint: "look at the device's driver, ask for the GPU by a flag (`-ngl`, `-dev`), and make the runs again: `isotherm run FILE --fresh`",
+        }
         Conditions {
             code: "conditions",
             words: "conditions",

@@ -5,7 +5,7 @@ use super::{
     ceiling,
     counts::{Counts, Fate, Totals, count},
     escape::Foreign,
-    findings::{epochs, findings, issue_counts, mixed_libraries, short_identity},
+    findings::{epochs, findings, issue_counts, mixed_executed, mixed_libraries, short_identity},
     fit,
     gather::{Gathered, Point, Run, gather},
     input::{ReportInput, ReportOptions},
@@ -257,6 +257,10 @@ fn row(pool: &Pool<'_>, cells: Vec<Option<Cell>>, sheet: &Sheet<'_>, usable: &[&
         states.push(State { code: Code::SpreadHigh, runs: None, detail: None });
     } else if unsteady > 0 {
         states.push(State { code: Code::SpreadHigh, runs: Some(count(unsteady)), detail: None });
+    }
+    let executed: Vec<&str> = mixed_executed(point, &used).into_iter().map(|(name, _)| name).collect();
+    if !executed.is_empty() {
+        states.push(State { code: Code::MixedExecuted, runs: None, detail: Some(Foreign::new(executed.join(", "))) });
     }
     let mut push = |condition, code| {
         if condition {
@@ -531,6 +535,31 @@ mod tests {
         let model = model(vec![run(&point, 0).latency(4.0).stored(), run(&point, 1).latency(5.0).epoch("later").stored()]);
         assert_eq!(codes(&model.tables[0].rows[0]), [Code::MixedEpochs]);
         assert_eq!(model.findings[0].code, Foreign::new("mixed_epochs"));
+    }
+
+    #[test]
+    fn runs_that_other_things_computed_are_flagged() {
+        let told = |point: &PointIds, executed: [&[(&str, &str)]; 2]| {
+            let records = executed.iter().zip(0..).map(|(executed, repetition)| {
+                let (path, mut record) = run(point, repetition).latency(4.0).stored();
+                record.executed = executed.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+                (path, record)
+            });
+            model(records.collect())
+        };
+        let gpu: &[(&str, &str)] = &[("gpu_info", "NVIDIA A2"), ("backends", "CUDA")];
+        let cpu: &[(&str, &str)] = &[("gpu_info", ""), ("backends", "CUDA")];
+        let mixed = told(&threads(1), [gpu, cpu]);
+        let state = &mixed.tables[0].rows[0].states[0];
+        assert_eq!((state.code, state.detail.clone()), (Code::MixedExecuted, Some(Foreign::new("gpu_info"))));
+        assert_eq!(mixed.findings[0].code, Foreign::new("mixed_executed"));
+        assert_eq!(mixed.findings[0].entries[0].message, Some(Foreign::new("the tool says gpu_info \"NVIDIA A2\" and \"\"")));
+        let codes = |point: &PointIds, executed| codes(&told(point, executed).tables[0].rows[0]);
+        assert_eq!(codes(&threads(1), [gpu, gpu]), []);
+        assert_eq!(codes(&threads(1), [gpu, &[]]), [], "a field that isn't there says nothing");
+        let [two, four]: [&[(&str, &str)]; 2] = [&[("n_threads", "2")], &[("n_threads", "4")]];
+        assert_eq!(codes(&point(&[]), [two, four]), [Code::MixedExecuted]);
+        assert_eq!(codes(&threads(1), [two, four]), [], "told by the axis, and held against it in the record");
     }
 
     #[test]

@@ -14,12 +14,13 @@ use serde_json::Value;
 /// Metrics, with the ceiling that each is held against.
 const HELD: [(MetricId, &str); 1] = [(MetricId::DecodeBandwidth, Ceiling::DRAM_READ)];
 
-/// What a row's number is of its ceiling: of the last run's, because a ceiling that is declared anew is the better known one.
+/// What a row's number is of its ceiling: of the last run's, because a ceiling that is declared anew is the better known one. Of a number
+/// that a GPU has any part in there is no share.
 pub(super) fn of_row(definition: &str, number: &Number, used: &[&Run<'_>]) -> Option<AgainstCeiling> {
     let (_, name) = HELD.into_iter().find(|(id, _)| id.entry().definition == definition)?;
     let last = used.iter().max_by_key(|run| &run.record.ids.run_id)?;
     let Ceiling { value, source } = last.record.device.ceilings.get(name)?;
-    let omitted = gpu(last.record).map(|gpu| format!("{gpu} computed, and `{name}` says nothing of what it reads by"));
+    let omitted = used.iter().find_map(|run| gpu(run.record)).map(|gpu| format!("{gpu} computed, and `{name}` says nothing of what it reads by"));
     Some(AgainstCeiling {
         name: Foreign::new(name),
         value: *value,
@@ -116,5 +117,21 @@ mod tests {
             );
             assert_eq!(terminal(&model, None, false).contains("NVIDIA A2 computed"), !has_share);
         }
+    }
+
+    #[test]
+    fn a_number_that_a_gpu_has_any_part_in_has_no_share() {
+        let mut records = records(&[8.0, 8.0]);
+        for (repetition, gpu_info) in [(0, "NVIDIA A2"), (1, "")] {
+            let record = &mut records[repetition].1;
+            record.ids.point.axes.insert("threads".into(), AxisValue::Int(1));
+            record.ids.run_id = format!("run-{repetition}");
+            record.ids.repetition = u32::try_from(repetition).unwrap();
+            record.executed.insert("gpu_info".into(), gpu_info.into());
+        }
+        let model = model(records);
+        let row = &rows(&model)[0];
+        assert_eq!((row.number.as_ref().unwrap().runs, row.ceiling.as_ref().unwrap().utilization_pct), (2, None));
+        assert_eq!(row.states[0].code, Code::MixedExecuted);
     }
 }

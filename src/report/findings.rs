@@ -15,6 +15,9 @@ const MESSAGE_CHARS: usize = 200;
 /// Hex digits that tell two identities apart for people.
 const IDENTITY_DIGITS: usize = 8;
 
+/// Fields of `executed` that say what computed.
+pub(super) const COMPUTED: [&str; 3] = ["gpu_info", "backends", "devices"];
+
 /// The first digits of an identity.
 pub(super) fn short_identity(identity: &str) -> Foreign {
     Foreign::new(identity.chars().take(IDENTITY_DIGITS).collect::<String>())
@@ -63,6 +66,24 @@ pub(super) fn mixed_libraries(point: &Point<'_>) -> Vec<String> {
         }
     }
     contents.into_iter().filter(|(_, hashes)| hashes.len() > 1).map(|(path, _)| path.to_owned()).collect()
+}
+
+/// What the tool says of what computed these runs of a point: names of which they have different values, with these.
+///
+/// A name that a run doesn't have is no other value of it: a build may not print it.
+pub(super) fn mixed_executed<'a>(point: &Point<'_>, runs: &[&Run<'a>]) -> Vec<(&'static str, Vec<&'a serde_json::Value>)> {
+    let is_told = |name: &str| name == "n_threads" && point.ids.axes.contains_key("threads");
+    let values = |name: &'static str| {
+        let mut values: Vec<&serde_json::Value> = Vec::new();
+        for value in runs.iter().filter_map(|run| run.record.executed.get(name)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        (name, values)
+    };
+    let names = COMPUTED.into_iter().chain(["n_threads"]).filter(|name| !is_told(name));
+    names.map(values).filter(|(_, values)| values.len() > 1).collect()
 }
 
 /// Issues of a point's runs, worst first.
@@ -180,6 +201,16 @@ fn of_point(index: usize, point: &Point<'_>, findings: &mut Vec<Finding>) {
         let text = format!("runs with different contents of {}", libraries.join(", "));
         let entry = Entry { repetition: None, path: None, message: Some(Foreign::new(text)), hint: None };
         push(Class::MixedIdentity, Code::MixedLibraries, None, repetitions(&all), vec![entry]);
+    }
+    let usable: Vec<&Run<'_>> = point.own_runs().filter(|run| matches!(run.fate(), Fate::Ok | Fate::Degraded)).collect();
+    let executed = mixed_executed(point, &usable);
+    if !executed.is_empty() {
+        let said = |(name, values): &(&str, Vec<&serde_json::Value>)| {
+            format!("{name} {}", values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "))
+        };
+        let text = format!("the tool says {}", executed.iter().map(said).collect::<Vec<_>>().join(", "));
+        let entry = Entry { repetition: None, path: None, message: message(&text), hint: None };
+        push(Class::MixedIdentity, Code::MixedExecuted, None, repetitions(&usable), vec![entry]);
     }
     if point.stale && !point.mixed {
         push(Class::StaleIdentity, Code::StaleIdentity, identity, repetitions(&all), paths(&all));

@@ -6,7 +6,7 @@ use super::{
     Foreign,
     axes::{Cell, Column, Constant},
     build::rounded,
-    findings::short_identity,
+    findings::{COMPUTED, short_identity},
     gather::{Gathered, Point},
     model::{Fit, FitPoint, Row},
 };
@@ -51,7 +51,7 @@ pub(super) fn fits(definition: &str, gathered: &Gathered<'_>, rows: &[Row]) -> V
 struct Common {
     /// What the report tells its points by.
     told: Vec<Constant>,
-    /// What their identities say, by name.
+    /// What their identities say, and the tool of what computed, by name.
     beyond: BTreeMap<String, String>,
 }
 
@@ -82,7 +82,8 @@ fn point<'a>(gathered: &Gathered<'a>, at: usize, row: &Row) -> Option<(FitPoint,
     let mut records = row.points().flat_map(|at| gathered.points[at].own_runs()).map(|run| run.record);
     let record = records.find(|record| record.executed.contains_key("model_size"))?;
     let weight_bytes = decode_bytes(&record.executed, record.workload.model.as_ref()).ok()?;
-    let is_wanted = is_empty && !of.stale && !of.orphan && experts(record).is_none();
+    let is_of_one = row.states.iter().all(|state| state.code != Code::MixedExecuted);
+    let is_wanted = is_empty && is_of_one && !of.stale && !of.orphan && experts(record).is_none();
     let model = Cell::from(of.ids.axes.get(MODEL)?);
     is_wanted.then_some((FitPoint { row: at, model, weight_bytes, tokens_per_s }, record))
 }
@@ -99,7 +100,7 @@ fn told(columns: &[Column<'_>], of: &Point<'_>, row: &Row) -> Vec<Constant> {
     told
 }
 
-/// All that a run's identity says but the axes that a line is over and the content of the model.
+/// All that a run's identity says but the axes that a line is over and the content of the model; and what the tool says that computed.
 fn beyond(record: &Record, is_over: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
     fn leaves(name: &str, value: &Value, into: &mut BTreeMap<String, String>) {
         let text = match value {
@@ -120,6 +121,7 @@ fn beyond(record: &Record, is_over: impl Fn(&str) -> bool) -> BTreeMap<String, S
     leaves("", &record.ids.identity.facts, &mut said);
     let is_of_model = |name: &str| name == "output_digest" || name.starts_with("model[");
     said.retain(|name, _| !is_over(name) && !is_of_model(name));
+    COMPUTED.iter().filter_map(|name| Some((name, record.executed.get(*name)?))).for_each(|(name, value)| leaves(name, value, &mut said));
     said
 }
 
@@ -257,6 +259,7 @@ mod tests {
         assert_eq!(spoilt(|record| record.ids.point.device = "there".into()), 0);
         assert_eq!(spoilt(|record| record.context.state = OperatingState { throttled: Some(true), ..OperatingState::default() }), 0);
         assert_eq!(spoilt(|record| record.executed.clear()), 0);
+        assert_eq!(spoilt(|record| _ = record.executed.insert("gpu_info".into(), "NVIDIA A2".into())), 0);
         assert_eq!(spoilt(|record| record.metrics["decode_tps"].definition = "llama_bench.tg.v2".into()), 0);
         assert_eq!(spoilt(|record| _ = record.ids.point.axes.insert("flags.-ngl".into(), AxisValue::Int(99))), 0);
         assert_eq!(spoilt(|record| gguf(record).experts = Some(8)), 0);
