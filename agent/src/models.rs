@@ -221,8 +221,8 @@ fn is_model(path: &Path) -> bool {
 
 fn fact(path: &Path, meta: &fs::Metadata, sha256: String) -> io::Result<FileFact> {
     let files::Stat { bytes, mtime_ns, inode, .. } = files::Stat::of(meta);
-    let fact = FileFact { path: fs::canonicalize(path)?.display().to_string(), bytes, mtime_ns, inode, sha256, header: None };
-    let header = gguf::header(path, &fact);
+    let fact = FileFact { path: fs::canonicalize(path)?.display().to_string(), named: None, bytes, mtime_ns, inode, sha256, header: None };
+    let header = gguf::header(path, fact.bytes);
     Ok(FileFact { header, ..fact })
 }
 

@@ -29,6 +29,8 @@ pub struct Stream {
 /// The raw output of a run.
 #[derive(Debug, Clone, Default)]
 pub struct RawOutput {
+    /// Command line, as it was executed.
+    pub argv: Vec<String>,
     pub stdout: Stream,
     pub stderr: Stream,
     /// Files that were collected, by the name the campaign gives them; or why there is no content.
@@ -61,6 +63,7 @@ impl RawOutput {
         };
         let window = result.times.spawn_ns.zip(result.times.exit_ns);
         RawOutput {
+            argv: result.executed.argv.clone(),
             stdout: Stream::of_captured(&result.stdout),
             stderr: Stream::of_captured(&result.stderr),
             files: result.files.iter().map(|(name, content)| (name.clone(), file(content))).collect(),
@@ -91,6 +94,7 @@ impl RawOutput {
         // Older records have the difference alone; as whole nanoseconds it is what it was.
         let measured = || time.measure_ms.map(|ms| (ms * 1e6).round() / 1e9);
         Ok(RawOutput {
+            argv: record.backend.executed.as_ref().map_or_else(Vec::new, |executed| executed.argv.clone()),
             stdout: Stream::of_record(&record.raw.stdout, dir)?,
             stderr: Stream::of_record(&record.raw.stderr, dir)?,
             files,

@@ -144,7 +144,7 @@ fn programs_models_inputs(device: &Device<'_>) -> Vec<Finding> {
                 (Check::Model, format!("`{id}`: {told}"), "put the file there, or correct `path` or `paths` of the model")
             }
             Part::Inputs(pattern) => (Check::Input, format!("`{pattern}` below {}", file.query.base), "put the files there, or correct `inputs`"),
-            Part::Argument(_) | Part::Flag(_) => continue,
+            Part::Argument(_) | Part::Flag(_) | Part::Listed(_) => continue,
         };
         if !asked.insert(file.query.key.clone()) {
             continue;

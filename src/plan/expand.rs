@@ -254,6 +254,7 @@ mod tests {
     use super::super::point::Texts;
     use super::*;
     use isotherm_wire::inspect::{FileAnswer, FileFact};
+    use isotherm_wire::model::{Gguf, ModelHeader, Split};
     use std::path::Path;
 
     fn plan(matrix: &str) -> Result<Plan, PlanError> {
@@ -339,6 +340,11 @@ matrix:
             let files = files::of_point(&plan.points[0]).into_iter().map(|file| (file.part, file.query.path)).collect::<Vec<_>>();
             assert_eq!(files.last(), Some(&(Part::Flag(1), "adapter.gguf".to_owned())));
         }
+        let flags = "flags: { --lora-scaled: [[\"a.gguf:0.5,b.gguf\"]], -md: d-00001-of-00002.gguf }, env: { LLAMA_ARG_MMPROJ: p.gguf, X: x.gguf }";
+        let plan = plan(&format!("  - {{ devices: a, backend: llama-server, model: m, {flags} }}\n")).unwrap();
+        let files = files::of_point(&plan.points[0]);
+        let listed: Vec<&str> = files.iter().filter(|file| matches!(file.part, Part::Listed(_))).map(|file| &*file.query.path).collect();
+        assert_eq!(listed, ["a.gguf", "b.gguf", "d-00002-of-00002.gguf", "p.gguf"]);
     }
 
     #[test]
@@ -370,7 +376,7 @@ matrix:
         let mut point = plan("  - { devices: a, backend: llama-bench, model: m }\n").unwrap().points.remove(0);
         point.model.as_mut().unwrap().path = "/m/big-00001-of-00003.gguf".into();
         let found = |file: files::PointFile, bytes| {
-            let fact = FileFact { path: file.query.path, bytes, mtime_ns: 0, inode: 0, sha256: String::new(), header: None };
+            let fact = FileFact { path: file.query.path, named: None, bytes, mtime_ns: 0, inode: 0, sha256: String::new(), header: None };
             (file.query.key, FileAnswer::Found(vec![fact]))
         };
         let of_model = files::of_point(&point).into_iter().filter(|file| matches!(file.part, Part::Model | Part::OfModel(_)));
@@ -383,6 +389,14 @@ matrix:
         assert_eq!(files::model_bytes(&point, &answers), None);
         answers.pop_last();
         assert_eq!(files::model(&point, &answers), None);
+        // A file of several under a name by which the others can't be found.
+        point.model.as_mut().unwrap().path = "/m/big.gguf".into();
+        let (key, mut answer) = found(files::of_point(&point).remove(0), 5);
+        let FileAnswer::Found(facts) = &mut answer else { unreachable!() };
+        let split = Some(Split { part: 1, of: 3 });
+        facts[0].header = Some(ModelHeader::Gguf(Box::new(Gguf { split, ..Gguf::default() })));
+        let why = files::model(&point, &[(key, answer)].into()).unwrap().unwrap_err();
+        assert!(why.contains("file 1 of 3") && why.contains("NAME-00001-of-00003.gguf"), "{why}");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::identity::DeviceReport;
 use super::point::{Point, Work};
 use crate::store::record::{RanFile, RanRole};
 use isotherm_wire::inspect::{FileAnswer, FileFact, FileQuery, FileRole, ProgramAnswer, ProgramQuery};
-use isotherm_wire::model::{Gguf, ModelHeader};
-use std::collections::BTreeMap;
+use isotherm_wire::model::{Gguf, ModelHeader, Split};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a program is asked for.
 pub const HELP: &str = "--help";
@@ -30,6 +30,8 @@ pub enum Part {
     Argument(usize),
     /// Index into the words of `flags`.
     Flag(usize),
+    /// What options or variables of llama.cpp's tools name beside others, or with more.
+    Listed(String),
     /// Pattern as written.
     Inputs(String),
     Model,
@@ -64,9 +66,17 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
     };
     if let Some((program, flags)) = of_llama {
         files.push(PointFile { part: Part::Program, query: query(program, FileRole::Program), is_pushed: false });
-        // Another model, such as an adapter or a draft.
-        let flags = flags.iter().enumerate().filter(|(_, word)| !word.starts_with('-'));
-        files.extend(flags.map(|(i, word)| PointFile { part: Part::Flag(i), query: query(word, FileRole::Argument), is_pushed: false }));
+        // Other models, such as an adapter or a draft.
+        let words = flags.iter().enumerate().filter(|(_, word)| !word.starts_with('-'));
+        files.extend(words.map(|(i, word)| PointFile { part: Part::Flag(i), query: query(word, FileRole::Argument), is_pushed: false }));
+        let words = flags.iter().filter(|word| !word.starts_with('-')).flat_map(|word| listed(word).filter(move |file| file != word));
+        let of_env = point.env.iter().filter(|(name, _)| name.starts_with("LLAMA_ARG_")).flat_map(|(_, value)| listed(value));
+        let others: BTreeSet<String> = words.chain(of_env).collect();
+        files.extend(others.into_iter().map(|path| PointFile {
+            query: query(&path, FileRole::Argument),
+            part: Part::Listed(path),
+            is_pushed: false,
+        }));
     }
     if let Work::Command(command) = &point.work {
         for (i, element) in command.argv.iter().enumerate() {
@@ -78,6 +88,17 @@ pub fn of_point(point: &Point) -> Vec<PointFile> {
         files.extend(inputs.map(|p| PointFile { part: Part::Inputs(p.clone()), query: query(p, FileRole::Glob), is_pushed: false }));
     }
     files
+}
+
+/// What a value may name of files: itself, what it lists by commas, without scales (`FILE:0.5`), with all other files of those in several.
+fn listed(value: &str) -> impl Iterator<Item = String> {
+    let without_scale = |word: &str| match word.rsplit_once(':') {
+        Some((file, scale)) if scale.parse::<f64>().is_ok() => file.to_owned(),
+        _ => word.to_owned(),
+    };
+    let words: BTreeSet<String> =
+        std::iter::once(value.to_owned()).chain(value.split(',').map(without_scale)).filter(|word| !word.is_empty()).collect();
+    words.into_iter().flat_map(|word| other_parts(&word).into_iter().chain([word]))
 }
 
 /// The other files of a model in several, which llama.cpp finds by the name of the first one, `NAME-00001-of-00003.gguf`.
@@ -118,8 +139,8 @@ pub fn said<'r>(point: &Point, arg: &str, report: &'r DeviceReport) -> Option<&'
     }
 }
 
-/// The model of a point as found, of one in several files the first with what the headers of all say together; `Err` = it or another file of it is not there, in the system's words;
-/// `None` = not asked yet, or the point has none.
+/// The model of a point as found, of one in several files the first with what the headers of all say together; `Err` = it or another file of
+/// it is not there, in the system's words, or it is a part of one; `None` = not asked yet, or the point has none.
 #[must_use]
 pub fn model<'a>(point: &Point, answers: &'a Answers) -> Option<Result<FileFact, String>> {
     let (mut found, mut wrong) = (Vec::new(), None);
@@ -141,8 +162,15 @@ pub fn model<'a>(point: &Point, answers: &'a Answers) -> Option<Result<FileFact,
     let gguf = |fact: &&'a FileFact| if let Some(ModelHeader::Gguf(gguf)) = &fact.header { Some(&**gguf) } else { None };
     let headers: Option<Vec<&Gguf>> = found.iter().map(gguf).collect();
     let together = headers.and_then(|headers| Gguf::of_files(&headers)).map(|gguf| ModelHeader::Gguf(Box::new(gguf)));
+    let split = found.first().and_then(|first| gguf(first)?.split).filter(|_| matches!(point.work, Work::LlamaBench(_) | Work::LlamaServer(_)));
+    let alone = split.filter(|split| (split.part, split.of) != (1, found.len() as u64)).map(alone);
     let model = found.first().map(|first| FileFact { header: together.or_else(|| first.header.clone()), ..(*first).clone() });
-    wrong.map(Err).or(model.map(Ok))
+    wrong.or(alone).map(Err).or(model.map(Ok))
+}
+
+/// Why a file that says to be one of several isn't a model: llama.cpp finds the others by its name.
+fn alone(Split { part, of }: Split) -> String {
+    format!("file {part} of {of} of a model, by its header; name the first one, as NAME-00001-of-{of:05}.gguf, with the others beside it")
 }
 
 /// Of all files of a point's model together; `None` where one of them isn't there or wasn't asked for yet.
@@ -167,7 +195,7 @@ pub fn ran(point: &Point, answers: &Answers) -> Vec<RanFile> {
                 Part::Model => continue,
                 Part::Program if i == 0 => RanRole::Program,
                 Part::Program => RanRole::Interpreter,
-                Part::Argument(_) | Part::Flag(_) => RanRole::Argument,
+                Part::Argument(_) | Part::Flag(_) | Part::Listed(_) => RanRole::Argument,
                 Part::Inputs(_) | Part::OfModel(_) => RanRole::Input,
             };
             files.push(RanFile { role, name: query.path.clone(), file: file.clone() });

@@ -174,7 +174,8 @@ pub fn facts(point: &Point, report: &DeviceReport) -> Option<Value> {
                 hashes.insert(format!("argv[{i}]"), json!(facts.first().map(|f| &f.sha256)));
             }
             (Part::Flag(i), FileAnswer::Found(facts)) => _ = hashes.insert(format!("flags[{i}]"), json!(facts.first().map(|f| &f.sha256))),
-            (Part::Argument(_) | Part::Flag(_), _) => {}
+            (Part::Listed(path), FileAnswer::Found(facts)) => _ = hashes.insert(format!("flags {path}"), json!(facts.first().map(|f| &f.sha256))),
+            (Part::Argument(_) | Part::Flag(_) | Part::Listed(_), _) => {}
             (Part::Inputs(pattern), FileAnswer::Found(facts)) => {
                 for fact in facts {
                     let name = fact.path.strip_prefix(&*point.base).unwrap_or(&fact.path).trim_start_matches('/');

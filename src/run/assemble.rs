@@ -379,6 +379,7 @@ pub fn files(result: &RunResult, manifest: &Manifest) -> Vec<RanFile> {
     files.extend(libraries(result, manifest));
     for file in &mut files {
         file.file.path = roots.token(&file.file.path);
+        file.file.named = file.file.named.as_deref().map(|named| roots.token(named));
         file.name = roots.token(&file.name);
     }
     files
@@ -387,8 +388,8 @@ pub fn files(result: &RunResult, manifest: &Manifest) -> Vec<RanFile> {
 /// Mapped files that nothing else of the run names; without those that the run itself put into its scratch directory, which are gone
 /// with it and could never be compared.
 fn libraries<'a>(result: &'a RunResult, manifest: &'a Manifest) -> impl Iterator<Item = RanFile> + 'a {
-    let named =
-        |file: &FileFact| manifest.files.iter().any(|f| f.file.path == file.path) || manifest.model.as_ref().is_some_and(|m| m.path == file.path);
+    let is_model = |file: &FileFact| manifest.model.as_ref().is_some_and(|m| m.sha256.as_ref() == Some(&file.sha256));
+    let named = move |file: &FileFact| manifest.files.iter().any(|f| f.file.path == file.path) || is_model(file);
     let library = |file: &FileFact| RanFile { role: RanRole::Library, name: file.path.clone(), file: file.clone() };
     let scratch = manifest.identity.spec.pointer("/env/TMPDIR").is_none().then(|| result.executed.env.get("TMPDIR")).flatten();
     let passing = move |file: &FileFact| scratch.is_some_and(|dir| std::path::Path::new(&file.path).starts_with(dir));

@@ -115,7 +115,7 @@ pub fn manifest(night: &Night, job: &PlannedJob, point: &Point, report: &DeviceR
         let told = if let Some(ModelHeader::Gguf(gguf)) = &header { gguf.quantization.clone() } else { None };
         ModelBlock {
             id: model.declared.id.clone(),
-            path: fact.map_or_else(|| model.path.clone(), |f| f.path.clone()),
+            path: fact.map_or_else(|| model.path.clone(), |f| f.place().to_owned()),
             sha256: fact.map(|f| f.sha256.clone()),
             bytes: fact.map(|f| f.bytes),
             quantization: model.declared.quantization.clone().or(told),
@@ -164,7 +164,7 @@ pub fn spec(point: &Point, manifest: &Manifest, report: &DeviceReport, secrets: 
     let model = files::model(point, &report.files).and_then(Result::ok);
     let of_run = manifest.files.iter().map(|f| &f.file).chain(&model);
     let mut watched: Vec<WatchedFile> =
-        of_run.map(|f| WatchedFile { path: f.path.clone(), bytes: f.bytes, mtime_ns: f.mtime_ns, inode: f.inode }).collect();
+        of_run.map(|f| WatchedFile { path: f.place().to_owned(), bytes: f.bytes, mtime_ns: f.mtime_ns, inode: f.inode }).collect();
     watched.sort_by(|a, b| a.path.cmp(&b.path));
     watched.dedup();
     RunSpec {

@@ -276,7 +276,7 @@ fn open(path: &Path) -> io::Result<(File, FileFact)> {
         return Err(io::Error::other("not a regular file"));
     }
     let (bytes, mtime_ns, inode) = (meta.len(), mtime_ns(&meta), meta.ino());
-    Ok((file, FileFact { path: path.display().to_string(), bytes, mtime_ns, inode, sha256: String::new(), header: None }))
+    Ok((file, FileFact { path: path.display().to_string(), named: None, bytes, mtime_ns, inode, sha256: String::new(), header: None }))
 }
 
 fn is_as(fact: &FileFact, meta: &fs::Metadata) -> bool {

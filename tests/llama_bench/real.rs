@@ -5,6 +5,7 @@ use crate::llama;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 
 /// Tokens that the tiny models were made for.
 const TRAINED: u64 = 2048;
@@ -194,6 +195,39 @@ fn models_of_three_sizes_tell_what_decode_reads_of_the_memory() {
     }
     let gb_s = fit["gb_s"].as_f64().unwrap();
     assert!((gb_s * xx / xy - 1.0).abs() < 1e-9, "{fit}");
+}
+
+/// As download caches keep them: files by their content, and links with their names.
+#[test]
+fn a_model_in_several_files_behind_links_is_found_by_the_names_of_the_links() {
+    let Some(lab) = lab("threads: 2\nn_prompt: 32\nn_gen: 8") else { return };
+    llama::generated_as(&lab.path("m"), 128, 2, "--parts 2");
+    for (name, blob) in [("m-00001-of-00002.gguf", "blobs/a"), ("m-00002-of-00002.gguf", "blobs/b")] {
+        lab.write(blob, fs::read(lab.path(name)).unwrap());
+        fs::remove_file(lab.path(name)).unwrap();
+        symlink(blob, lab.path(name)).unwrap();
+    }
+    symlink("blobs/a", lab.path("one.gguf")).unwrap();
+    lab.write("c.yaml", lab.read("c.yaml").replace("q8.gguf", "m-00001-of-00002.gguf"));
+    lab.run(&["run", "c.yaml"]).expect(0);
+    let record = lab.only_record("c");
+    let model = &record["workload"]["model"];
+    assert_eq!((&model["path"], &model["header"]["gguf"]["files"]), (&json!("$CAMPAIGN/m-00001-of-00002.gguf"), &json!(2)), "{model}");
+    let files = record["backend"]["files"].as_array().unwrap();
+    assert!(
+        files.iter().any(|file| file["file"]["path"] == "$CAMPAIGN/blobs/b" && file["file"]["named"] == "$CAMPAIGN/m-00002-of-00002.gguf"),
+        "{files:?}"
+    );
+    assert!(files.iter().all(|file| file["file"]["path"] != "$CAMPAIGN/blobs/a"), "the model is no library: {files:?}");
+
+    lab.write("c.yaml", lab.read("c.yaml").replace("m-00001-of-00002.gguf", "one.gguf"));
+    let ran = lab.run(&["run", "c.yaml"]).expect(1);
+    assert!(
+        ran.stderr().contains("one.gguf: file 1 of 2 of a model, by its header; name the first one, as NAME-00001-of-00002.gguf"),
+        "{}",
+        ran.stderr()
+    );
+    assert!(ran.stdout().contains("model_missing") || ran.stderr().contains("model_missing"), "{}{}", ran.stdout(), ran.stderr());
 }
 
 #[test]

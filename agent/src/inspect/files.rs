@@ -75,14 +75,15 @@ impl HashCache {
                 sha256
             }
         };
-        Ok(FileFact { path: name, bytes: stat.bytes, mtime_ns: stat.mtime_ns, inode: stat.inode, sha256, header: None })
+        Ok(FileFact { path: name, named: None, bytes: stat.bytes, mtime_ns: stat.mtime_ns, inode: stat.inode, sha256, header: None })
     }
 
     /// A model, with what its file says of it.
     pub fn model(&mut self, path: &Path) -> io::Result<FileFact> {
         let fact = self.fact(path)?;
-        let header = gguf::header(path, &fact);
-        Ok(FileFact { header, ..fact })
+        let header = gguf::header(path, fact.bytes);
+        let named = Some(path.components().collect::<PathBuf>().display().to_string()).filter(|named| *named != fact.path);
+        Ok(FileFact { header, named, ..fact })
     }
 
     /// Answer one question.

@@ -5,7 +5,6 @@
 //! the alignment the tensors' data. Every length is held against the length of the file before anything is taken by it.
 
 use crate::sys;
-use isotherm_wire::inspect::FileFact;
 use isotherm_wire::model::{Gguf, ModelHeader, Split};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -26,10 +25,10 @@ const OF_EXPERTS: [&str; 2] = ["_exps.weight", "_exps.bias"];
 /// Numbers of an array that are looked at: one for each layer.
 const MOST_NUMBERS: u64 = 4096;
 
-/// What is said of a model by its file; `None` for one that isn't in GGUF and doesn't claim to be.
-pub fn header(path: &Path, fact: &FileFact) -> Option<ModelHeader> {
+/// What is said of a model by its file, of so many bytes; `None` for one that isn't in GGUF and doesn't claim to be.
+pub fn header(path: &Path, bytes: u64) -> Option<ModelHeader> {
     let claims = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-    let read = sys::open_regular(path).map_err(GgufError::from).and_then(|file| read(BufReader::with_capacity(256 << 10, file), fact.bytes));
+    let read = sys::open_regular(path).map_err(GgufError::from).and_then(|file| read(BufReader::with_capacity(256 << 10, file), bytes));
     match read {
         Ok(gguf) => Some(ModelHeader::Gguf(Box::new(gguf))),
         Err(GgufError::Magic(_)) if !claims => None,

@@ -1,6 +1,8 @@
 //! Model files below a few directories: so deep and so many, and no further.
 
 use crate::dirs;
+use crate::inspect::gguf;
+use isotherm_wire::model::{Gguf, ModelHeader};
 use isotherm_wire::search::{Finding, Format, ModelFile, Place};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -98,7 +100,7 @@ fn usable(path: &Path, format: Format, memory_bytes: Option<u64>) -> Result<u64,
         if magic != *b"GGUF" {
             return Err("does not begin like a GGUF file".into());
         }
-        if let Some(why) = part_of_something(path) {
+        if let Some(why) = part_of_something(path).or_else(|| without_tokens(path, meta.len())) {
             return Err(why.into());
         }
     }
@@ -117,6 +119,12 @@ fn part_of_something(path: &Path) -> Option<&'static str> {
     let (before, _) = stem.rsplit_once("-of-")?;
     let number = before.rsplit_once('-')?.1;
     (number.len() == 5 && number != "00001").then_some("is a later part of a model in several files")
+}
+
+/// Whole files for another model: an adapter, a control vector, an encoder.
+fn without_tokens(path: &Path, bytes: u64) -> Option<&'static str> {
+    let Some(ModelHeader::Gguf(gguf)) = gguf::header(path, bytes) else { return None };
+    (!gguf.tables.contains_key(Gguf::EMBEDDINGS)).then_some("has no embeddings of tokens: it is for another model")
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -145,6 +153,8 @@ mod tests {
         write("odd{}.onnx", b"x");
         write("q.gguf", b"GGUF and so on");
         write("fake.gguf", b"<html>");
+        // Version 3 and nothing in it: a control vector has no embeddings of tokens either.
+        write("vector.gguf", &[b"GGUF\x03\0\0\0".to_vec(), vec![0; 24]].concat());
         write("m-00002-of-00003.gguf", b"GGUF");
         std::os::unix::fs::symlink("large.onnx", dir.path().join("link.onnx")).unwrap();
         std::os::unix::fs::symlink(".", dir.path().join("circle")).unwrap();
@@ -157,7 +167,7 @@ mod tests {
         assert_eq!(models, ["q.gguf", "small.ONNX", "large.onnx"]);
         let mut left_out: Vec<String> = finding.left_out.iter().map(|(path, _)| name(path)).collect();
         left_out.sort();
-        assert_eq!(left_out, ["empty.onnx", "fake.gguf", "huge.onnx", "m-00002-of-00003.gguf", "nowhere", "odd{}.onnx"]);
+        assert_eq!(left_out, ["empty.onnx", "fake.gguf", "huge.onnx", "m-00002-of-00003.gguf", "nowhere", "odd{}.onnx", "vector.gguf"]);
         assert!(finding.left_out.iter().all(|(_, why)| !why.is_empty()) && !finding.cut_short);
     }
 }

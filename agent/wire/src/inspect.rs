@@ -87,6 +87,9 @@ pub enum FileAnswer {
 pub struct FileFact {
     /// Absolute path, links resolved.
     pub path: String,
+    /// Of a model the path that it was found by, absolute, where a link led from there to `path`: names of other files may go by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<String>,
     /// Size.
     pub bytes: u64,
     /// Time of the last change of its content, nanoseconds since 1970.
@@ -98,6 +101,14 @@ pub struct FileFact {
     /// What the file of a model says of it; `None` = it wasn't asked, or doesn't tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<ModelHeader>,
+}
+
+impl FileFact {
+    /// Where a program is told to find it.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        self.named.as_deref().unwrap_or(&self.path)
+    }
 }
 
 /// What inspect returns.

@@ -64,23 +64,24 @@ pub struct Gguf {
     pub files: Option<u64>,
 }
 
-/// Embeddings of words; where a model has no matrix of the output, they are that, too, and all of them are read.
-const EMBEDDINGS: &str = "token_embd.weight";
 const OUTPUT: &str = "output.weight";
 /// Tables that are nothing else: embeddings of words for each layer, and of places.
 const TABLES: [&str; 2] = ["per_layer_token_embd.weight", "position_embd.weight"];
 
 impl Gguf {
+    /// Embeddings of words, which every model has; where it has no matrix of the output, they are that, too, and all of them are read.
+    pub const EMBEDDINGS: &str = "token_embd.weight";
+
     /// Is this tensor one of [`Gguf::tables`]?
     #[must_use]
     pub fn is_table(tensor: &str) -> bool {
-        tensor == EMBEDDINGS || tensor == OUTPUT || TABLES.contains(&tensor)
+        tensor == Gguf::EMBEDDINGS || tensor == OUTPUT || TABLES.contains(&tensor)
     }
 
     /// [`Gguf::lookup_bytes`] of a whole model.
     #[must_use]
     pub fn looked_up(tables: &BTreeMap<String, Option<u64>>) -> Option<u64> {
-        let embeddings = tables.contains_key(OUTPUT).then_some(EMBEDDINGS);
+        let embeddings = tables.contains_key(OUTPUT).then_some(Gguf::EMBEDDINGS);
         let looked_up = TABLES.into_iter().chain(embeddings).filter_map(|name| tables.get(name));
         sum(looked_up.copied())
     }
@@ -98,7 +99,7 @@ impl Gguf {
             let all = tensor_bytes.entry(name.clone()).or_insert(Some(0));
             *all = sum([*all, *bytes]);
         }
-        (is_whole && tables.contains_key(EMBEDDINGS)).then(|| Gguf {
+        (is_whole && tables.contains_key(Gguf::EMBEDDINGS)).then(|| Gguf {
             lookup_bytes: Gguf::looked_up(&tables),
             weight_bytes: sum(tensor_bytes.values().copied()),
             expert_bytes: sum(files.iter().map(|file| file.expert_bytes)),

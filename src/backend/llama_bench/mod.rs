@@ -114,7 +114,7 @@ fn failure(asked: &Asked, tests: &[Test], raw: &RawOutput, exit_code: i32) -> Op
     if exit_code != 0 {
         let words = last_words(raw).map_or_else(String::new, |words| format!(": {words}"));
         let why = if words.contains(CANT_LOAD) {
-            " (a file that is damaged, cut short, without weights, or of a kind that this build doesn't know; `-v` by hand says more)"
+            " (a file that is damaged, cut short, without weights, one of several under another name, or of a kind that this build doesn't know; `-v` by hand says more)"
         } else {
             ""
         };
@@ -256,7 +256,7 @@ fn mean_differs(test: &Test) -> Option<Issue> {
 pub fn issues_with(asked: &Asked, raw: &RawOutput, model: &ModelBlock) -> Vec<Issue> {
     let tokens = u64::from(asked.depth) + u64::from(asked.n_prompt.max(asked.n_gen));
     let beyond = model.gguf().and_then(|gguf| super::beyond_trained_context(tokens, gguf.context_length?));
-    let other = echo::other_model(model, &output::tests(&String::from_utf8_lossy(&raw.stdout.kept)));
+    let other = echo::other_model(&raw.argv, &output::tests(&String::from_utf8_lossy(&raw.stdout.kept)));
     beyond.into_iter().chain(other).collect()
 }
 
