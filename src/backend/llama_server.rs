@@ -2,7 +2,7 @@
 
 use super::llama_help::{self, Unknown};
 use super::llama_offload::{OFFLOADS, layers_asked_for, offload};
-use super::{RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
+use super::{MOST_CLOCKS_APART, RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
 use crate::config::llama_option;
 use crate::config::model::Settings;
 use crate::plan::point::LlamaServerWork;
@@ -154,6 +154,8 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.failure = failure(asked, &output, raw);
     reading.issues.extend(output.server.as_ref().and_then(|server| differs(asked, server)));
     reading.issues.extend(prompt_cached(&output.requests));
+    reading.issues.extend(outside_run(&output.requests));
+    reading.issues.extend(more_events_than_tokens(&output.requests));
     let offloaded = offloaded(raw);
     if let Some((offloaded, layers)) = offloaded {
         reading.executed.extend([("layers_offloaded", offloaded), ("layers", layers)].map(|(name, number)| (name.to_owned(), number.into())));
@@ -270,18 +272,41 @@ fn differs(asked: &Asked, server: &ServerFacts) -> Option<Issue> {
 
 /// Some of a prompt had not to be computed: then its prefill was measured on less.
 fn prompt_cached(requests: &[Request]) -> Option<Issue> {
-    let of_all = |n: usize| format!("in {n} of {} requests", requests.len());
     let cached: Vec<u64> = requests.iter().filter_map(|request| request.timings?.cache_n).filter(|tokens| *tokens > 0).collect();
     if let Some(most) = cached.iter().max() {
-        let message = format!("the server had up to {most} tokens of the prompt already, {}", of_all(cached.len()));
+        let message = format!("the server had up to {most} tokens of the prompt already, {}", of_all(&cached, requests));
         return Some(Issue::new(Code::PromptCached, message));
     }
     // Not every build tells what it had.
     let computed = requests.iter().filter_map(|request| Some((request.timings?.prompt_n, request.prompt_tokens?)));
     let others: Vec<(u64, u64)> = computed.filter(|(computed, tokens)| computed != tokens).collect();
     let (computed, tokens) = others.iter().min()?;
-    let message = format!("the server's timings are those of {computed} tokens of the prompt, which has {tokens}, {}", of_all(others.len()));
+    let message = format!("the server's timings are those of {computed} tokens of the prompt, which has {tokens}, {}", of_all(&others, requests));
     Some(Issue::new(Code::PromptCached, message))
+}
+
+/// The server works on a request after it was sent and before its final event.
+fn outside_run(requests: &[Request]) -> Option<Issue> {
+    let both = requests.iter().filter_map(|request| Some((request.timings?, ms(request.end_ns))));
+    let both = both.map(|(timings, seen_ms)| (timings.prompt_ms + timings.predicted_ms, seen_ms));
+    let longer: Vec<(f64, f64)> = both.filter(|(own_ms, seen_ms)| *own_ms > seen_ms * (1.0 + MOST_CLOCKS_APART)).collect();
+    let (own_ms, seen_ms) = longer.first()?;
+    let message =
+        format!("`prompt_ms` and `predicted_ms` are {own_ms:.3} ms together of a request that took {seen_ms:.3} ms, {}", of_all(&longer, requests));
+    Some(Issue::new(Code::WindowOutsideRun, message))
+}
+
+/// An event is that of one token or of several.
+fn more_events_than_tokens(requests: &[Request]) -> Option<Issue> {
+    let both = requests.iter().filter_map(|request| Some((request.content_ns.len() as u64, request.tokens?)));
+    let more: Vec<(u64, u64)> = both.filter(|(events, tokens)| events > tokens).collect();
+    let (events, tokens) = more.first()?;
+    let message = format!("{events} events with content came of a request with {tokens} tokens by the server's count, {}", of_all(&more, requests));
+    Some(Issue::new(Code::SamplesDiffer, message))
+}
+
+fn of_all<T>(some: &[T], requests: &[Request]) -> String {
+    format!("in {} of {} requests", some.len(), requests.len())
 }
 
 /// `load_tensors: offloaded 20/33 layers to GPU`, as builds for a GPU log it, of October 2026 from `-lv 4` on. One that tries first what fits

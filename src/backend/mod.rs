@@ -51,6 +51,9 @@ impl ParseSpec {
 /// Name under which a power run's window is requested.
 pub const WINDOW: &str = "window";
 
+/// Share by which a tool's own times may be longer than those that were seen of it: it may go by a clock that is being adjusted.
+const MOST_CLOCKS_APART: f64 = 1e-3;
+
 /// Codes of the issues that reading can raise; all others are remarks on what went on around the run.
 pub const READ_ISSUES: [Code; 9] = [
     Code::OutputMismatch,

@@ -34,7 +34,8 @@ isotherm_wire::table! {
             severity: Severity::Error,
             means: "Two clocks disagree about when the run was measured",
             when: "The engine's own window doesn't lie between spawn and exit of its process. `llama-bench`: its samples take longer together than \
-                   its process",
+                   its process. `llama-server`: its own times of a request, `prompt_ms` and `predicted_ms`, are together more than 0.1 % longer than \
+                   it took from sending it to the final event",
             headline: Headline::LeftOut,
             hint: "report it with this record, unless the program is a script that prints what it likes: it should not be possible",
         }
@@ -70,8 +71,9 @@ isotherm_wire::table! {
             words: "samples_differ",
             stands: Stands::Record,
             severity: Severity::Error,
-            means: "The tool's samples and its own mean contradict each other",
-            when: "`llama-bench`: the mean of the rates of `samples_ns` is more than 0.1 % off `avg_ts`",
+            means: "The tool's samples contradict its own mean or count",
+            when: "`llama-bench`: the mean of the rates of `samples_ns` is more than 0.1 % off `avg_ts`. `llama-server`: a request has more events with \
+                   content than tokens, as the server counts them",
             headline: Headline::LeftOut,
             hint: "look at the program: is it a script that changes what the tool prints?",
         }

@@ -18,38 +18,7 @@ sleep 0.3
 "#;
 
 /// A server that takes half a second for a prompt and a twentieth for each of its 8 tokens.
-const SERVER: &str = r#"#!/usr/bin/env python3
-import http.server, json, sys, time
-if sys.argv[1].startswith("--"):
-    sys.exit()
-model = sys.argv[sys.argv.index("-m") + 1]
-GET = {
-    "/health": {"status": "ok"},
-    "/props": {"model_path": model, "total_slots": 2, "default_generation_settings": {"n_ctx": 256}},
-    "/v1/models": {"data": [{"id": model, "meta": {"n_vocab": 384}}]},
-}
-class Handler(http.server.BaseHTTPRequestHandler):
-    def start(self):
-        self.send_response(200)
-        self.end_headers()
-    def do_GET(self):
-        self.start()
-        self.wfile.write(json.dumps(GET[self.path]).encode())
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.start()
-        if self.path == "/tokenize":
-            return self.wfile.write(b'{"tokens": [1]}')
-        event = lambda **event: self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-        time.sleep(0.5)
-        for _ in range(asked["n_predict"]):
-            time.sleep(0.05)
-            event(content="x", stop=False)
-        event(content="", stop=True, tokens_evaluated=len(asked["prompt"]), tokens_predicted=asked["n_predict"])
-    def log_message(self, *_):
-        pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler).serve_forever()
-"#;
+const SERVER: &str = include_str!("../support/server.py");
 
 const BENCH: Workload<'_> =
     Workload { backend: "llama-bench", tool: "llama_bench", program: TOOL, asked: "n_prompt: 32, n_gen: 14, depth: 64, iterations: 2" };

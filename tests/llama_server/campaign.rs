@@ -158,6 +158,33 @@ fn a_script_that_starts_the_server_with_fewer_slots_is_told() {
     assert_eq!(record["issues"][0]["code"], "executed_differs");
 }
 
+#[test]
+fn a_server_whose_own_numbers_cannot_be_true_is_told_and_told_again_from_what_is_stored() {
+    const LINE: &str = "PROMPT_S, TOKEN_S, EVENTS_OF_TOKEN, TIMINGS = 0.5, 0.05, 1, {}";
+    for (prompt_ms, predicted_ms, events, codes) in [
+        (0.001, 0.001, 1, vec![]),
+        (99999.0, 0.5, 1, vec!["window_outside_run"]),
+        (0.001, 99999.0, 2, vec!["window_outside_run", "samples_differ"]),
+        (0.001, 0.001, 2, vec!["samples_differ"]),
+    ] {
+        let lab = lab_with("./server.py", "n_prompt: 32\nn_gen: 4\niterations: 2\nconcurrency: 2");
+        let timings = json!({"timings": {"prompt_n": 32, "predicted_n": 4, "prompt_ms": prompt_ms, "predicted_ms": predicted_ms}});
+        let server = include_str!("../support/server.py");
+        assert!(server.contains(LINE));
+        lab.write("server.py", server.replace(LINE, &format!("PROMPT_S, TOKEN_S, EVENTS_OF_TOKEN, TIMINGS = 0, 0, {events}, {timings}")));
+        let look = |args: &[&str]| {
+            lab.run(args);
+            let record = lab.only_record("c");
+            let said = record["issues"].as_array().unwrap().iter().map(|issue| issue["code"].as_str().unwrap());
+            let of_server: Vec<&str> = said.filter(|code| ["window_outside_run", "samples_differ"].contains(code)).collect();
+            assert_eq!((&record["status"], record["validity"] == "invalid", &of_server), (&json!("ok"), !codes.is_empty(), &codes), "{record}");
+            record
+        };
+        let record = look(&["run", "c.yaml"]);
+        assert_eq!(look(&["reparse", "results/c"]), record);
+    }
+}
+
 /// Builds for the CPU alone are what these tests have.
 #[test]
 fn a_gpu_that_is_asked_for_by_a_variable_or_a_script_and_is_not_there_is_told() {

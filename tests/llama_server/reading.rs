@@ -86,6 +86,35 @@ fn timings_of_another_number_of_tokens_than_the_prompt_has_make_the_record_inval
     }
 }
 
+/// Codes and messages of what is wrong with these requests.
+fn issues(requests: Vec<Request>) -> Vec<String> {
+    read(requests, None).issues.iter().map(|issue| format!("{}: {}", issue.code.as_str(), issue.message)).collect()
+}
+
+#[test]
+fn times_of_the_server_that_are_longer_than_its_request_make_the_record_invalid() {
+    let none: [String; 0] = [];
+    // 60 ms of the server's own.
+    let taking = |end_us: u64| Request { end_ns: end_us * 1000, ..request(0, 0, &[50], 0) };
+    assert_eq!(issues(vec![taking(61_000), taking(60_000), taking(59_950)]), none, "clocks are adjusted");
+    assert_eq!(
+        issues(vec![taking(61_000), taking(59_000), taking(58_000)]),
+        ["window_outside_run: `prompt_ms` and `predicted_ms` are 60.000 ms together of a request that took 59.000 ms, in 2 of 3 requests"]
+    );
+    assert_eq!(issues(vec![Request { timings: None, ..taking(1) }]), none, "a build that tells none");
+}
+
+#[test]
+fn more_events_with_content_than_tokens_make_the_record_invalid_and_fewer_are_parts_of_characters() {
+    let none: [String; 0] = [];
+    let with = |events: usize| request(0, 0, &[50, 60, 65, 70, 75, 80][..events], 92);
+    assert_eq!(issues(vec![with(0), with(1), with(4)]), none);
+    assert_eq!(
+        issues(vec![with(4), with(5), with(6)]),
+        ["samples_differ: 5 events with content came of a request with 4 tokens by the server's count, in 2 of 3 requests"]
+    );
+}
+
 #[test]
 fn a_single_token_has_no_rate_of_decode_and_keeps_any_limit_of_what_follows_it() {
     let asked = LlamaServerAsked { n_prompt: 8, n_gen: 1, requests: 1, slo: Some(Slo { ttft_ms: None, tpot_ms: Some(1.0) }), ..Default::default() };

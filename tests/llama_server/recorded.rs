@@ -93,7 +93,14 @@ fn log(folder: &Path, name: &str) -> Vec<u8> {
 
 fn request(tokens: u64, computed: u64, cached: u64) -> Request {
     let timings = Timings { cache_n: Some(cached), prompt_n: computed, prompt_ms: 1.0, predicted_n: 16, predicted_ms: 1.0 };
-    Request { content_ns: vec![1], end_ns: 2, prompt_tokens: Some(tokens), tokens: Some(16), timings: Some(timings), ..Request::default() }
+    Request {
+        content_ns: vec![1_000_000],
+        end_ns: 2_000_000,
+        prompt_tokens: Some(tokens),
+        tokens: Some(16),
+        timings: Some(timings),
+        ..Request::default()
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod spans;
 
 use super::llama_help::{self, Unknown};
 use super::llama_offload::offload;
-use super::{RawOutput, Reading, last_words, measured, omitted};
+use super::{MOST_CLOCKS_APART, RawOutput, Reading, last_words, measured, omitted};
 use crate::config::model::Settings;
 use crate::plan::point::LlamaBenchWork;
 use crate::registry::{Code, MetricId};
@@ -21,8 +21,6 @@ use output::Test;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Share by which samples may take longer than their process: the tool may go by a clock that is being adjusted.
-const MOST_CLOCKS_APART: f64 = 1e-3;
 /// Share by which the tool's mean may be off that of its samples.
 const MOST_MEANS_APART: f64 = 1e-3;
 /// The last digit that the tool prints of its mean.
