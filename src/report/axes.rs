@@ -1,10 +1,7 @@
 //! Axes as columns: their values, their order, and which of them vary.
 
-use super::escape::Foreign;
-use crate::{
-    config::model::AxisValue,
-    store::record::{Kind, PointIds},
-};
+use super::{escape::Foreign, gather::Point};
+use crate::{config::model::AxisValue, store::record::Kind};
 use serde::Serialize;
 use std::cmp::Ordering;
 
@@ -34,9 +31,9 @@ impl Cell {
     }
 
     /// Of several points; `None` where none of them has the axis.
-    pub(super) fn of<'p>(column: Column<'_>, points: impl Iterator<Item = (&'p PointIds, Kind)>) -> Option<Cell> {
+    pub(super) fn of<'p, 'a: 'p>(column: Column<'_>, points: impl Iterator<Item = &'p Point<'a>>) -> Option<Cell> {
         let mut cells: Vec<Cell> = Vec::new();
-        for cell in points.filter_map(|(ids, kind)| column.cell(ids, kind)) {
+        for cell in points.filter_map(|point| column.cell(point)) {
             if !cells.contains(&cell) {
                 cells.push(cell);
             }
@@ -64,25 +61,40 @@ pub(super) enum Column<'a> {
     Backend,
     Kind,
     Axis(&'a str),
+    /// A variable that is an axis of no point; without `env.`.
+    Env(&'a str),
+    /// What blocks differ in beyond that, where it is an axis of no point.
+    Block(&'static str),
 }
 
 impl Column<'_> {
     pub(super) fn name(self) -> Foreign {
-        Foreign::new(match self {
-            Column::Device => "device",
-            Column::Backend => "backend",
-            Column::Kind => "kind",
-            Column::Axis(name) => name,
-        })
+        Foreign::new(self.text())
     }
 
-    /// `None` where the point doesn't have this axis.
-    pub(super) fn cell(self, ids: &PointIds, kind: Kind) -> Option<Cell> {
+    pub(super) fn text(self) -> String {
         match self {
-            Column::Device => Some(Cell::Text(Foreign::new(&ids.device))),
-            Column::Backend => Some(Cell::Text(Foreign::new(&ids.backend))),
-            Column::Kind => Some(Cell::Text(Foreign::new(kind.name()))),
-            Column::Axis(name) => ids.axes.get(name).map(Cell::from),
+            Column::Device => "device".to_owned(),
+            Column::Backend => "backend".to_owned(),
+            Column::Kind => "kind".to_owned(),
+            Column::Axis(name) | Column::Block(name) => name.to_owned(),
+            Column::Env(name) => format!("env.{name}"),
+        }
+    }
+
+    /// Is it about something beside the axes of all points?
+    pub(super) fn is_beside(self) -> bool {
+        matches!(self, Column::Env(_) | Column::Block(_))
+    }
+
+    /// `None` where the point doesn't have it, or no record tells.
+    pub(super) fn cell(self, point: &Point<'_>) -> Option<Cell> {
+        match self {
+            Column::Device => Some(Cell::Text(Foreign::new(&point.ids.device))),
+            Column::Backend => Some(Cell::Text(Foreign::new(&point.ids.backend))),
+            Column::Kind => Some(Cell::Text(Foreign::new(point.kind.name()))),
+            Column::Axis(name) => point.ids.axes.get(name).or_else(|| point.beside.get(name)).map(Cell::from),
+            Column::Env(_) | Column::Block(_) => point.beside.get(&self.text()).map(Cell::from),
         }
     }
 }
@@ -94,17 +106,19 @@ pub struct Constant {
     pub value: Cell,
 }
 
-/// The columns that some points need, parted into those that vary and those that don't. An axis that no point has is in neither.
-pub(super) fn part<'a>(columns: &[Column<'a>], points: &[(&PointIds, Kind)]) -> (Vec<Column<'a>>, Vec<Constant>) {
+/// The columns that some points need, parted into those that vary and those that don't. An axis that no point has is in neither, nor is what
+/// is beside all axes where it doesn't vary.
+pub(super) fn part<'a>(columns: &[Column<'a>], points: &[&Point<'_>]) -> (Vec<Column<'a>>, Vec<Constant>) {
     let mut varying = Vec::new();
     let mut constants = Vec::new();
     for &column in columns {
-        let mut cells = points.iter().map(|&(ids, kind)| column.cell(ids, kind));
+        let mut cells = points.iter().map(|point| column.cell(point));
         let Some(first) = cells.next() else { continue };
         match (cells.all(|cell| cell == first), first) {
             (true, None) => {}
             // Of the usual kind nothing has to be said.
-            (true, Some(_)) if column == Column::Kind && points.iter().all(|(_, kind)| *kind == Kind::Timing) => {}
+            (true, Some(_)) if column == Column::Kind && points.iter().all(|point| point.kind == Kind::Timing) => {}
+            (true, Some(_)) if column.is_beside() => {}
             (true, Some(value)) => constants.push(Constant { name: column.name(), value }),
             (false, _) => varying.push(column),
         }
@@ -173,6 +187,11 @@ fn split_number(text: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{
+        ReportInput,
+        gather::gather,
+        records::{point, run},
+    };
 
     #[test]
     fn numbers_in_text_sort_by_size() {
@@ -209,15 +228,11 @@ mod tests {
 
     #[test]
     fn an_axis_that_only_some_points_have_varies() {
-        let point = |threads: Option<i64>| PointIds {
-            device: "here".into(),
-            backend: "command".into(),
-            axes: threads.map(|n| ("threads".to_owned(), AxisValue::Int(n))).into_iter().collect(),
-            slug: String::new(),
-        };
-        let (with, without) = (point(Some(1)), point(None));
-        let columns = [Column::Device, Column::Axis("threads")];
-        let (varying, constants) = part(&columns, &[(&with, Kind::Timing), (&without, Kind::Timing)]);
+        let of = |axes: &[(&str, AxisValue)]| run(&point(axes), 0).stored();
+        let records = vec![of(&[("threads", AxisValue::Int(1))]), of(&[])];
+        let input = ReportInput { records, ..ReportInput::default() };
+        let gathered = gather(&input);
+        let (varying, constants) = part(&[Column::Device, Column::Axis("threads")], &gathered.points.iter().collect::<Vec<_>>());
         assert_eq!(varying, [Column::Axis("threads")]);
         assert_eq!(constants, [Constant { name: Foreign::new("device"), value: Cell::Text(Foreign::new("here")) }]);
     }

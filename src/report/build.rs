@@ -36,7 +36,12 @@ impl Model {
             plan_known: input.plan.is_some(),
             include_degraded: options.include_degraded,
             totals: Totals::of(&gathered),
-            axes: gathered.columns.iter().filter(|column| matches!(column, Column::Axis(_))).map(|column| column.name()).collect(),
+            axes: gathered
+                .columns
+                .iter()
+                .filter(|column| column.is_beside() || matches!(column, Column::Axis(_)))
+                .map(|column| column.name())
+                .collect(),
             points: point_entries(&gathered),
             tables,
             without_table: (0..gathered.points.len()).filter(|index| !placed.contains(index)).collect(),
@@ -46,8 +51,9 @@ impl Model {
 }
 
 fn point_entries(gathered: &Gathered<'_>) -> Vec<PointEntry> {
-    let all: Vec<_> = gathered.points.iter().map(|point| (point.ids, point.kind)).collect();
-    let (varying, _) = part(&gathered.columns, &all);
+    let all: Vec<&Point<'_>> = gathered.points.iter().collect();
+    let of_axes: Vec<Column<'_>> = gathered.columns.iter().copied().filter(|column| !column.is_beside()).collect();
+    let (varying, _) = part(&of_axes, &all);
     // A report on one point still has to call it something.
     let varying = if varying.is_empty() { vec![Column::Device] } else { varying };
     gathered
@@ -57,7 +63,7 @@ fn point_entries(gathered: &Gathered<'_>) -> Vec<PointEntry> {
             device: Foreign::new(&point.ids.device),
             backend: Foreign::new(&point.ids.backend),
             kind: point.kind,
-            axes: point.ids.axes.iter().map(|(name, value)| (Foreign::new(name), Cell::from(value))).collect(),
+            axes: point.ids.axes.iter().chain(&point.beside).map(|(name, value)| (Foreign::new(name), Cell::from(value))).collect(),
             label: point.label(&varying),
             identity: point.identity.map(Foreign::new),
             planned: point.planned,
@@ -119,16 +125,16 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, opti
     let asks = |point: &Point<'_>| entry.is_none_or(|entry| entry.is_asked_of(point.ids));
     let has_row = |at: usize, point: &Point<'_>| makes.contains(&make(point)) && joined.shows(at, key.definition) && asks(point);
     let members: Vec<usize> = points().filter(|(at, point)| has_row(*at, point)).map(|(at, _)| at).collect();
-    let ids: Vec<_> = members.iter().map(|&at| (gathered.points[at].ids, gathered.points[at].kind)).collect();
+    let of_members: Vec<&Point<'_>> = members.iter().map(|&at| &gathered.points[at]).collect();
     // What follows from two runs is of neither kind.
     let candidates: Vec<Column<'_>> =
         gathered.columns.iter().copied().filter(|column| *column != Column::Kind || !join::is_joined(key.definition)).collect();
-    let (mut columns, constants) = part(&candidates, &ids);
+    let (mut columns, constants) = part(&candidates, &of_members);
     let free = entry.map_or(&[][..], |entry| entry.independent_of);
     let pools = pools(&gathered.points, &members, free);
     let of_pool = |pool: &Pool<'_>, columns: &[Column<'_>]| -> Vec<Option<Cell>> {
-        let ids = || pool.members.iter().map(|&at| (gathered.points[at].ids, gathered.points[at].kind));
-        columns.iter().map(|column| Cell::of(*column, ids())).collect()
+        let points = || pool.members.iter().map(|&at| &gathered.points[at]);
+        columns.iter().map(|column| Cell::of(*column, points())).collect()
     };
     let needed: Vec<Column<'_>> = columns.iter().copied().filter(|column| !matches!(column, Column::Axis(name) if free.contains(name))).collect();
     // Where nothing else tells two rows apart, such an axis has to.
@@ -136,7 +142,7 @@ fn table(key: &MetricKey<'_>, gathered: &Gathered<'_>, joined: &Joined<'_>, opti
     let are_told_apart = pools.iter().map(told).collect::<BTreeSet<_>>().len() == pools.len();
     let mut left_out = Vec::new();
     if are_told_apart {
-        let values = |column: &Column<'_>| Some(Constant { name: column.name(), value: Cell::of(*column, ids.iter().copied())? });
+        let values = |column: &Column<'_>| Some(Constant { name: column.name(), value: Cell::of(*column, of_members.iter().copied())? });
         left_out.extend(columns.iter().filter(|column| !needed.contains(column)).filter_map(values));
         columns = needed;
     }

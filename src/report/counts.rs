@@ -84,6 +84,11 @@ impl Counts {
         }
         counts
     }
+
+    /// Runs that its numbers may come from, whatever became of them.
+    pub(super) fn recorded(&self) -> u32 {
+        self.ok + self.degraded + self.invalid + self.failed + self.skipped
+    }
 }
 
 /// A number of files or runs; more than four thousand million are not told apart.

@@ -34,8 +34,7 @@ pub(super) fn fits(definition: &str, gathered: &Gathered<'_>, rows: &[Row]) -> V
     // By what they have in common, in the order of their first rows.
     let mut lines: Vec<(Common, Vec<FitPoint>)> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
-        let of = &gathered.points[row.point];
-        let Some((point, record)) = point(gathered, at, row) else { continue };
+        let Some((point, record, of)) = point(gathered, at, row) else { continue };
         let common = Common { told: told(&columns, of, row), beyond: beyond(record, is_over) };
         match lines.iter_mut().find(|(of, _)| *of == common) {
             Some((_, points)) => points.push(point),
@@ -73,19 +72,18 @@ fn shortened(value: &str) -> Foreign {
     if is_hash { short_identity(value) } else { Foreign::new(value) }
 }
 
-/// What a line takes from a row, and a record of it; `None` of one that is in none.
-fn point<'a>(gathered: &Gathered<'a>, at: usize, row: &Row) -> Option<(FitPoint, &'a Record)> {
-    let of = &gathered.points[row.point];
+/// What a line takes from a row, and a record of it with its point; `None` of one that is in none.
+fn point<'g, 'a>(gathered: &'g Gathered<'a>, at: usize, row: &Row) -> Option<(FitPoint, &'a Record, &'g Point<'a>)> {
     let tokens_per_s = row.number.as_ref()?.value;
-    let is_empty = of.ids.axes.get("depth") == Some(&AxisValue::Int(0));
     // Any of its points may have no run at all.
-    let mut records = row.points().flat_map(|at| gathered.points[at].own_runs()).map(|run| run.record);
-    let record = records.find(|record| record.executed.contains_key("model_size"))?;
+    let mut runs = row.points().map(|at| &gathered.points[at]).flat_map(|of| of.own_runs().map(move |run| (run.record, of)));
+    let (record, of) = runs.find(|(record, _)| record.executed.contains_key("model_size"))?;
+    let is_empty = of.ids.axes.get("depth") == Some(&AxisValue::Int(0));
     let weight_bytes = decode_bytes(&record.executed, record.workload.model.as_ref()).ok()?;
     let is_of_one = row.states.iter().all(|state| state.code != Code::MixedExecuted);
     let is_wanted = is_empty && is_of_one && !of.stale && !of.orphan && experts(record).is_none();
     let model = Cell::from(of.ids.axes.get(MODEL)?);
-    is_wanted.then_some((FitPoint { row: at, model, weight_bytes, tokens_per_s }, record))
+    is_wanted.then_some((FitPoint { row: at, model, weight_bytes, tokens_per_s }, record, of))
 }
 
 /// Of a mixture of experts how many there are, as far as the model's file was read.

@@ -4,6 +4,7 @@
 
 use super::{
     axes::{Column, Constant, compare_cells, natural},
+    beside,
     counts::Fate,
     input::ReportInput,
 };
@@ -52,6 +53,8 @@ pub(super) struct Point<'a> {
     pub earlier_attempts: u32,
     /// Declared conditions of its runs in words, as far as those of its device's runs differ; see [`super::conditions`].
     pub conditions: String,
+    /// What it has beside its axes of what is a column, by name; see [`beside`].
+    pub beside: BTreeMap<String, AxisValue>,
 }
 
 /// One record and where it lies.
@@ -82,7 +85,7 @@ impl Run<'_> {
 impl<'a> Point<'a> {
     /// Its values in these columns.
     pub(super) fn label(&self, columns: &[Column<'_>]) -> Vec<Constant> {
-        let constant = |column: &Column<'_>| Some(Constant { name: column.name(), value: column.cell(self.ids, self.kind)? });
+        let constant = |column: &Column<'_>| Some(Constant { name: column.name(), value: column.cell(self)? });
         columns.iter().filter_map(constant).collect()
     }
 
@@ -122,10 +125,12 @@ pub(super) fn gather(input: &ReportInput) -> Gathered<'_> {
     for (_, slot) in &mut slots {
         slot.runs.sort_by(|a, b| by_repetition(a, b));
     }
-    let columns = columns(&slots);
+    let mut columns = columns(&slots);
     slots.sort_by(|a, b| by_place(&columns, a, b));
     let mut points: Vec<Point<'_>> = slots.iter().flat_map(|(_, slot)| points_of(slot, input.plan.is_some(), &mut duplicates)).collect();
     super::conditions::tell(&mut points);
+    let others = beside::tell(&mut points, &columns);
+    columns.extend(others);
     duplicates.sort_by(by_repetition_of_path);
 
     let mut broken: Vec<&Broken> = input.broken.iter().collect();
@@ -177,6 +182,7 @@ fn by_place(columns: &[Column<'_>], (key_a, a): &(String, Slot<'_>), (key_b, b):
         Column::Backend => natural(&a.backend, &b.backend),
         Column::Kind => kind_a.cmp(&kind_b),
         Column::Axis(name) => compare_cells(a.axes.get(name), b.axes.get(name)),
+        Column::Env(_) | Column::Block(_) => Ordering::Equal,
     };
     columns.iter().map(by_column).find(|order| order.is_ne()).unwrap_or_else(|| key_a.cmp(key_b))
 }
@@ -232,6 +238,7 @@ fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>
                 runs,
                 earlier_attempts: 0,
                 conditions: String::new(),
+                beside: BTreeMap::new(),
             }
         })
         .collect();
@@ -251,6 +258,7 @@ fn points_of<'a>(slot: &Slot<'a>, plan_known: bool, duplicates: &mut Vec<Run<'a>
             missing,
             earlier_attempts: 0,
             conditions: String::new(),
+            beside: BTreeMap::new(),
         };
         points.push(point);
     } else if wanted.is_none()

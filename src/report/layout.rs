@@ -222,8 +222,12 @@ fn table_parts(model: &Model, table: &Table, escape: Escape, parts: &mut Vec<Par
         parts.push(Part::Line(format!("{}: {of}", row_label(model, table, row, escape))));
     }
     parts.extend(table.fits.iter().map(|fit| Part::Line(fit_text(table, fit, escape))));
-    if table.rows.iter().any(|row| row.cells.iter().any(Option::is_none)) {
-        parts.push(Part::Line(format!("{ABSENT} in the column of an axis: the point doesn't have it")));
+    let mut without: Vec<&Row> = table.rows.iter().filter(|row| row.cells.iter().any(Option::is_none)).collect();
+    if !without.is_empty() {
+        // What a point has beside its axes is known from its records alone.
+        without.retain(|row| model.points_of(row).all(|point| point.counts.recorded() == 0));
+        let or = if without.is_empty() { "" } else { ", or has no run that tells" };
+        parts.push(Part::Line(format!("{ABSENT} in the column of an axis: the point doesn't have it{or}")));
     }
     if table.rows.iter().filter_map(|row| row.number.as_ref()).any(|number| number.runs == 1) {
         parts.push(Part::Line(format!("{ABSENT} under 95 % and CoV: one run has neither")));

@@ -9,6 +9,7 @@
 //! A table never mixes units or definitions.
 
 mod axes;
+mod beside;
 mod build;
 mod ceiling;
 mod conditions;

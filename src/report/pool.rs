@@ -105,10 +105,10 @@ mod tests {
         }
     }
 
-    /// Its spec is that of the point; `iterations` is something that may differ in it.
-    fn specified(run: records::Run, iterations: u32) -> (String, Record) {
+    /// Its spec is that of the point; `sample_hz` is something that may differ in it.
+    fn specified(run: records::Run, sample_hz: u32) -> (String, Record) {
         let (path, mut record) = run.stored();
-        record.ids.identity.spec = json!({ "axes": record.ids.point.axes, "iterations": iterations });
+        record.ids.identity.spec = json!({ "axes": record.ids.point.axes, "sample_hz": sample_hz });
         (path, record)
     }
 
@@ -156,11 +156,18 @@ mod tests {
 
     #[test]
     fn what_else_differs_keeps_points_apart_and_the_axis_in_the_table() {
-        let of = |n_gen, iterations| specified(rates(&at(64, n_gen, 0), 0, 100.0, None), iterations);
+        let of = |n_gen, sample_hz| specified(rates(&at(64, n_gen, 0), 0, 100.0, None), sample_hz);
         let model = model_of(vec![of(16, 3), of(32, 5), of(64, 3)]);
         let told: Vec<_> = rows(table(&model, "prefill_tps")).into_iter().map(|(cells, _, points)| (cells, points)).collect();
         assert_eq!(told, [(vec!["16, 64".to_owned()], vec![0, 2]), (vec!["32".to_owned()], vec![1])]);
         assert!(table(&model, "prefill_tps").independent_of.is_empty());
+
+        // Unless what differs is a column by itself.
+        let mut records = vec![of(16, 3), of(32, 3), of(64, 3)];
+        records.iter_mut().zip([3, 5, 3]).for_each(|((_, record), iterations)| record.ids.identity.spec["iterations"] = json!(iterations));
+        let model = model_of(records);
+        let told: Vec<_> = rows(table(&model, "prefill_tps")).into_iter().map(|(cells, _, points)| (cells, points)).collect();
+        assert_eq!(told, [(vec!["3".to_owned()], vec![0, 2]), (vec!["5".to_owned()], vec![1])]);
 
         let declared = |n_gen, supply: &str| {
             let (path, mut record) = of(n_gen, 3);

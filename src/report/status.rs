@@ -1,7 +1,7 @@
 //! The matrix of points and repetitions with its holes.
 
 use super::{
-    axes::{Cell, Constant, part},
+    axes::{Cell, Column, Constant, part},
     counts::{Counts, Fate, Totals},
     escape::Foreign,
     findings::{repetitions_text, short_identity},
@@ -107,11 +107,12 @@ impl StatusMatrix {
     #[must_use]
     pub fn of(input: &ReportInput) -> StatusMatrix {
         let gathered = gather(input);
-        let ids: Vec<_> = gathered.points.iter().map(|point| (point.ids, point.kind)).collect();
-        let (columns, constants) = part(&gathered.columns, &ids);
+        // What tells its points apart are their axes; what they have beside them stands in the report.
+        let of_axes: Vec<Column<'_>> = gathered.columns.iter().copied().filter(|column| !column.is_beside()).collect();
+        let (columns, constants) = part(&of_axes, &gathered.points.iter().collect::<Vec<_>>());
         let totals = Totals::of(&gathered);
         let row = |point: &Point<'_>| StatusRow {
-            cells: columns.iter().map(|column| column.cell(point.ids, point.kind)).collect(),
+            cells: columns.iter().map(|column| column.cell(point)).collect(),
             identity: point.identity.map(Foreign::new),
             planned: point.planned,
             orphan: point.orphan,
