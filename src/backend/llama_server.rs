@@ -1,6 +1,7 @@
 //! The `llama-server` backend: latency of streamed requests, as a client sees it, and the rates that llama.cpp's server tells itself.
 
 use super::llama_help::{self, Unknown};
+use super::llama_log;
 use super::llama_offload::{OFFLOADS, layers_asked_for, offload};
 use super::{MOST_CLOCKS_APART, RawOutput, Reading, beyond_trained_context, last_words, measured, memory, omitted, signal_words};
 use crate::config::llama_option;
@@ -111,6 +112,7 @@ pub fn asked(work: &LlamaServerWork, settings: &Settings, env: &IndexMap<String,
         offload_unsaid: !OFFLOADS.iter().any(|(names, _)| has_any(&placing, names)),
         concurrency: Some(work.concurrency),
         n_ctx: Some(n_ctx(work)),
+        threads: work.threads,
     }
 }
 
@@ -152,7 +154,9 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.executed.insert("requests".into(), output.requests.len().into());
     reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
     reading.failure = failure(asked, &output, raw);
-    reading.issues.extend(output.server.as_ref().and_then(|server| differs(asked, server)));
+    let n_threads = llama_log::n_threads(&llama_log::beginning(&raw.stderr));
+    reading.executed.extend(n_threads.map(|threads| ("n_threads".to_owned(), threads.into())));
+    reading.issues.extend(output.server.as_ref().and_then(|server| differs(asked, server, n_threads)));
     reading.issues.extend(prompt_cached(&output.requests));
     reading.issues.extend(outside_run(&output.requests));
     reading.issues.extend(more_events_than_tokens(&output.requests));
@@ -254,9 +258,14 @@ fn incomplete(asked: &Asked, requests: &[Request]) -> Option<(Reason, String)> {
 }
 
 /// What the server says of itself, against what it was passed.
-fn differs(asked: &Asked, server: &ServerFacts) -> Option<Issue> {
+fn differs(asked: &Asked, server: &ServerFacts, n_threads: Option<u64>) -> Option<Issue> {
     let (concurrency, n_ctx) = (u64::from(asked.concurrency?), u64::from(asked.n_ctx?));
     let mut said = Vec::new();
+    // 0 leaves it to the server.
+    let threads = asked.threads.map(u64::from).filter(|threads| *threads > 0);
+    if let Some((threads, told)) = threads.zip(n_threads).filter(|(threads, told)| threads != told) {
+        said.push(format!("`-t {threads}` was passed, and the server says `n_threads` {told}"));
+    }
     if let Some(slots) = server.slots.filter(|slots| *slots != concurrency) {
         said.push(format!("`-np {concurrency}` was passed, and the server has {slots} slots"));
     }

@@ -4,6 +4,7 @@ pub mod builtin;
 pub mod command;
 pub mod llama_bench;
 pub mod llama_help;
+mod llama_log;
 mod llama_offload;
 pub mod llama_server;
 pub mod memory;

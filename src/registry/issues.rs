@@ -62,7 +62,8 @@ isotherm_wire::table! {
                    devices, flash attention, how the model is loaded and others) comes back in the tool's output as another value. Spellings of one \
                    value (`on`, `1`, `true`) are no difference, and neither is a field that the build doesn't print. Likewise where its `model_filename` \
                    is another path than that of the model. \
-                   `llama-server`: its `/props` say that it has another number of slots than `-np`, or a context that is none of `-c`",
+                   `llama-server`: its `/props` say that it has another number of slots than `-np`, or a context that is none of `-c`, or \
+                   its log, where it has the line, other threads than `-t`",
             headline: Headline::LeftOut,
             hint: "look at the program: is it a script that has options of its own, or does this build bend the value?",
         }

@@ -75,6 +75,9 @@ pub struct LlamaServerAsked {
     /// Tokens of context of all requests at a time together, likewise.
     #[serde(default)]
     pub n_ctx: Option<u32>,
+    /// Threads that compute, as passed; `None` = not passed, or a version that kept no note of it.
+    #[serde(default)]
+    pub threads: Option<u32>,
 }
 
 /// What a request may take; a limit that isn't there is kept by all.

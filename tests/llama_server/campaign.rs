@@ -90,7 +90,7 @@ fn a_server_is_started_asked_and_stopped_and_every_request_is_timed() {
         let header = &record["workload"]["model"]["header"]["gguf"];
         assert_eq!([&header["parameters"], &header["weight_bytes"]], [&record["executed"]["n_params"], &record["executed"]["model_size"]]);
         assert_eq!([&header["context_length"], &header["vocabulary"]], [&record["executed"]["n_ctx_train"], &record["executed"]["n_vocab"]]);
-        assert_eq!(record["executed"]["slots"], clients);
+        assert_eq!((&record["executed"]["slots"], &record["executed"]["n_threads"]), (&json!(clients), &json!(1)));
         assert_eq!((&record["ids"]["identity"]["spec"]["n_ctx"], &record["requested"]["n_ctx"]), (&json!(256 * clients), &json!(256 * clients)));
         let argv: Vec<&str> = record["backend"]["executed"]["argv"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
         assert!(argv[0].ends_with("llama-server") && argv.windows(2).any(|pair| pair == ["--port", "0"]), "{argv:?}");
@@ -148,14 +148,24 @@ fn a_single_token_is_served_well_and_says_nothing_of_decode() {
 }
 
 #[test]
-fn a_script_that_starts_the_server_with_fewer_slots_is_told() {
+fn a_script_that_starts_the_server_with_other_numbers_is_told() {
     let Some(real) = llama::tool("llama-server") else { return };
-    let lab = lab_with("./server.sh", "n_prompt: 32\nn_gen: 4\niterations: 1\nconcurrency: 2");
-    lab.write("server.sh", format!("{ASKED}exec {} \"$@\" -np 1\n", real.display()));
-    lab.run(&["run", "c.yaml"]);
-    let record = lab.only_record("c");
-    assert_eq!((&record["status"], &record["validity"], &record["executed"]["slots"]), (&json!("ok"), &json!("invalid"), &json!(1)), "{record}");
-    assert_eq!(record["issues"][0]["code"], "executed_differs");
+    for (options, field, words) in [
+        ("-np 1", ("slots", 1), "`-np 2` was passed, and the server has 1 slots"),
+        ("-t 3", ("n_threads", 3), "`-t 1` was passed, and the server says `n_threads` 3"),
+    ] {
+        let lab = lab_with("./server.sh", "n_prompt: 32\nn_gen: 4\niterations: 1\nconcurrency: 2");
+        lab.write("server.sh", format!("{ASKED}exec {} \"$@\" {options}\n", real.display()));
+        lab.run(&["run", "c.yaml"]);
+        let record = lab.only_record("c");
+        assert_eq!(
+            (&record["status"], &record["validity"], &record["executed"][field.0]),
+            (&json!("ok"), &json!("invalid"), &json!(field.1)),
+            "{record}"
+        );
+        let issue = &record["issues"][0];
+        assert!(issue["code"] == "executed_differs" && issue["message"].as_str().unwrap().starts_with(words), "{issue}");
+    }
 }
 
 #[test]

@@ -126,6 +126,9 @@ fn a_recorded_life_without_a_failure_has_none() {
     for name in LIVES {
         let reading = read(&ServeOutput { requests: vec![request(40, 40, 0)], ..ServeOutput::default() }, log(&folder, name));
         assert_eq!((&reading.failure, &reading.issues), (&None, &vec![]), "{name}");
+        // One without a model computes nothing.
+        let threads = reading.executed.get("n_threads").and_then(Value::as_u64);
+        assert_eq!(threads.is_some(), name != "server_no_model", "{name}: {threads:?}");
     }
 }
 
