@@ -154,9 +154,10 @@ pub(super) fn read(asked: &Asked, raw: &RawOutput, exit_code: i32) -> Reading {
     reading.executed.insert("requests".into(), output.requests.len().into());
     reading.executed.extend(output.prompt_sha256.clone().map(|sha256| ("prompt_sha256".to_owned(), sha256.into())));
     reading.failure = failure(asked, &output, raw);
-    let n_threads = llama_log::n_threads(&llama_log::beginning(&raw.stderr));
-    reading.executed.extend(n_threads.map(|threads| ("n_threads".to_owned(), threads.into())));
-    reading.issues.extend(output.server.as_ref().and_then(|server| differs(asked, server, n_threads)));
+    let log = llama_log::beginning(&raw.stderr);
+    reading.executed.extend(llama_log::n_threads(&log).map(|threads| ("n_threads".to_owned(), threads.into())));
+    reading.executed.extend(llama_log::context(&log).unified.map(|unified| ("kv_unified".to_owned(), unified.into())));
+    reading.issues.extend(output.server.as_ref().and_then(|server| differs(asked, server, &log)));
     reading.issues.extend(prompt_cached(&output.requests));
     reading.issues.extend(outside_run(&output.requests));
     reading.issues.extend(more_events_than_tokens(&output.requests));
@@ -258,23 +259,31 @@ fn incomplete(asked: &Asked, requests: &[Request]) -> Option<(Reason, String)> {
 }
 
 /// What the server says of itself, against what it was passed.
-fn differs(asked: &Asked, server: &ServerFacts, n_threads: Option<u64>) -> Option<Issue> {
+fn differs(asked: &Asked, server: &ServerFacts, log: &str) -> Option<Issue> {
     let (concurrency, n_ctx) = (u64::from(asked.concurrency?), u64::from(asked.n_ctx?));
     let mut said = Vec::new();
     // 0 leaves it to the server.
     let threads = asked.threads.map(u64::from).filter(|threads| *threads > 0);
-    if let Some((threads, told)) = threads.zip(n_threads).filter(|(threads, told)| threads != told) {
+    if let Some((threads, told)) = threads.zip(llama_log::n_threads(log)).filter(|(threads, told)| threads != told) {
         said.push(format!("`-t {threads}` was passed, and the server says `n_threads` {told}"));
     }
     if let Some(slots) = server.slots.filter(|slots| *slots != concurrency) {
         said.push(format!("`-np {concurrency}` was passed, and the server has {slots} slots"));
     }
-    // A request has its part, rounded up, or may take all of it (`--kv-unified`), and never more than the model was trained for.
-    let least = n_ctx.checked_div(concurrency)?.min(server.context_trained.unwrap_or(u64::MAX));
-    let most = n_ctx.next_multiple_of(CONTEXT_STEP);
+    // A request has its part, or may take all of it (`--kv-unified`), either rounded up, and never more than the model was trained for.
+    let context = llama_log::context(log);
+    let whole = n_ctx.next_multiple_of(CONTEXT_STEP);
+    let (part, rounded_part) = (n_ctx.checked_div(concurrency)?, whole.checked_div(concurrency)?.next_multiple_of(CONTEXT_STEP));
+    let (least, most, how) = match context.unified {
+        Some(false) => (part, rounded_part, ", of its own"),
+        Some(true) => (n_ctx, whole, ", which all share"),
+        None => (part, whole.max(rounded_part), ""),
+    };
+    let least = least.min(server.context_trained.unwrap_or(u64::MAX));
     // 0 leaves it to the server.
-    if let Some(told) = server.n_ctx.filter(|told| n_ctx > 0 && !(least..=most).contains(told)) {
-        said.push(format!("`-c {n_ctx}` was passed for {concurrency} requests at a time, and the server has {told} tokens of context for each"));
+    let told = context.before_limit.or(server.n_ctx).filter(|told| n_ctx > 0 && !(least..=most).contains(told));
+    if let Some(told) = told {
+        said.push(format!("`-c {n_ctx}` was passed for {concurrency} requests at a time, and the server has {told} tokens of context for each{how}"));
     }
     (!said.is_empty()).then(|| Issue::new(Code::ExecutedDiffers, said.join("; ")))
 }

@@ -148,11 +148,28 @@ fn a_single_token_is_served_well_and_says_nothing_of_decode() {
 }
 
 #[test]
+fn a_context_that_all_requests_share_is_what_was_asked_for_too() {
+    for (flag, n_ctx) in [("-kvu: true", 512), ("-kvu: true, --kv-unified-per-slot: \"300\"", 300), ("-no-kvu: true", 256)] {
+        let Some(lab) = lab(&format!("n_prompt: 32\nn_gen: 4\niterations: 1\nconcurrency: 2\nflags: {{ {flag} }}")) else { return };
+        lab.run(&["run", "c.yaml"]).expect(0);
+        let record = lab.only_record("c");
+        assert_eq!((&record["validity"], &record["issues"]), (&json!("valid"), &json!([])), "{flag}: {record}");
+        let executed = &record["executed"];
+        assert_eq!((&executed["n_ctx_of_a_request"], &executed["kv_unified"]), (&json!(n_ctx), &json!(!flag.contains("no"))), "{flag}");
+    }
+}
+
+#[test]
 fn a_script_that_starts_the_server_with_other_numbers_is_told() {
     let Some(real) = llama::tool("llama-server") else { return };
     for (options, field, words) in [
         ("-np 1", ("slots", 1), "`-np 2` was passed, and the server has 1 slots"),
         ("-t 3", ("n_threads", 3), "`-t 1` was passed, and the server says `n_threads` 3"),
+        (
+            "-c 1024",
+            ("n_ctx_of_a_request", 512),
+            "`-c 512` was passed for 2 requests at a time, and the server has 512 tokens of context for each, of its own",
+        ),
     ] {
         let lab = lab_with("./server.sh", "n_prompt: 32\nn_gen: 4\niterations: 1\nconcurrency: 2");
         lab.write("server.sh", format!("{ASKED}exec {} \"$@\" {options}\n", real.display()));

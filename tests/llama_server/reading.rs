@@ -28,9 +28,13 @@ fn read(requests: Vec<Request>, slo: Option<Slo>) -> Reading {
 }
 
 fn read_as(asked: LlamaServerAsked, output: ServeOutput) -> Reading {
-    let stdout = serde_json::to_vec(&output).unwrap();
-    let raw = RawOutput { stdout: Stream { bytes: stdout.len() as u64, kept: stdout, ..Stream::default() }, ..RawOutput::default() };
-    backend::read(&ParseSpec::LlamaServer(asked), &raw, 0)
+    read_with(asked, output, "")
+}
+
+fn read_with(asked: LlamaServerAsked, output: ServeOutput, log: &str) -> Reading {
+    let stream = |kept: Vec<u8>| Stream { bytes: kept.len() as u64, kept, ..Stream::default() };
+    let (stdout, stderr) = (stream(serde_json::to_vec(&output).unwrap()), stream(log.as_bytes().to_vec()));
+    backend::read(&ParseSpec::LlamaServer(asked), &RawOutput { stdout, stderr, ..RawOutput::default() }, 0)
 }
 
 #[test]
@@ -140,12 +144,13 @@ fn tokens_that_came_with_the_first_event_are_not_among_those_after_it() {
 
 #[test]
 fn slots_and_context_are_held_against_what_was_passed() {
-    let said = |concurrency, n_ctx, slots, told, context_trained| {
+    let said_with = |log: &str, concurrency, n_ctx, slots, told, context_trained| {
         let asked = LlamaServerAsked { n_prompt: 8, n_gen: 4, requests: 1, concurrency: Some(concurrency), n_ctx: Some(n_ctx), ..Default::default() };
         let server = ServerFacts { slots, n_ctx: told, context_trained, ..ServerFacts::default() };
         let output = ServeOutput { requests: vec![request(0, 0, &[50], 92)], server: Some(server), ..ServeOutput::default() };
-        read_as(asked, output).issues.iter().map(|issue| format!("{}: {}", issue.code.as_str(), issue.message)).collect::<Vec<_>>()
+        read_with(asked, output, log).issues.iter().map(|issue| format!("{}: {}", issue.code.as_str(), issue.message)).collect::<Vec<_>>()
     };
+    let said = |concurrency, n_ctx, slots, told, context_trained| said_with("", concurrency, n_ctx, slots, told, context_trained);
     let none: [String; 0] = [];
     assert_eq!(said(4, 1024, Some(4), Some(256), Some(2048)), none);
     // All of it for each, a part that is rounded up, no more than the model was trained for, a server that doesn't tell.
@@ -157,6 +162,30 @@ fn slots_and_context_are_held_against_what_was_passed() {
     let words =
         |told: u32| format!("executed_differs: `-c 1024` was passed for 2 requests at a time, and the server has {told} tokens of context for each");
     assert_eq!((said(2, 1024, Some(2), Some(256), None), said(2, 1024, Some(2), Some(4096), None)), (vec![words(256)], vec![words(4096)]));
+    // Where the log tells whether it is shared, it is that and nothing between the two.
+    let log = |unified: bool| format!("srv load_model: initializing, n_slots = 2, n_ctx_slot = 1, kv_unified = '{unified}'\n");
+    for (unified, n_ctx, told, is_so) in [
+        (false, 1024, 512, true),
+        (false, 1000, 512, true),
+        (false, 300, 256, true),
+        (false, 8192, 2048, true),
+        (false, 1024, 1024, false),
+        (false, 1024, 768, false),
+        (true, 1024, 1024, true),
+        (true, 1000, 1024, true),
+        (true, 8192, 2048, true),
+        (true, 1024, 512, false),
+        (true, 1024, 2048, false),
+    ] {
+        let said = said_with(&log(unified), 2, n_ctx, Some(2), Some(told), Some(2048));
+        let how = if unified { ", which all share" } else { ", of its own" };
+        let ends = format!("the server has {told} tokens of context for each{how}");
+        assert!(if is_so { said.is_empty() } else { said.len() == 1 && said[0].ends_with(&ends) }, "{unified} {n_ctx} {told}: {said:?}");
+    }
+    // A limit of the server's own is none of `-c`.
+    let limited = |seen: u32| format!("srv load_model: capping per-slot context ({seen}) to --kv-unified-per-slot (300)\n{}", log(true));
+    assert_eq!(said_with(&limited(1024), 2, 1024, Some(2), Some(300), Some(2048)), none);
+    assert_eq!(said_with(&limited(4096), 2, 1024, Some(2), Some(300), Some(2048)).len(), 1);
 }
 
 #[test]
