@@ -52,8 +52,7 @@ impl Model {
 
 fn point_entries(gathered: &Gathered<'_>) -> Vec<PointEntry> {
     let all: Vec<&Point<'_>> = gathered.points.iter().collect();
-    let of_axes: Vec<Column<'_>> = gathered.columns.iter().copied().filter(|column| !column.is_beside()).collect();
-    let (varying, _) = part(&of_axes, &all);
+    let (varying, _) = part(&gathered.of_axes(), &all);
     // A report on one point still has to call it something.
     let varying = if varying.is_empty() { vec![Column::Device] } else { varying };
     gathered

@@ -82,6 +82,13 @@ impl Run<'_> {
     }
 }
 
+impl<'a> Gathered<'a> {
+    /// Without what points have beside their axes.
+    pub(super) fn of_axes(&self) -> Vec<Column<'a>> {
+        self.columns.iter().copied().filter(|column| !column.is_beside()).collect()
+    }
+}
+
 impl<'a> Point<'a> {
     /// Its values in these columns.
     pub(super) fn label(&self, columns: &[Column<'_>]) -> Vec<Constant> {

@@ -1,7 +1,7 @@
 //! The matrix of points and repetitions with its holes.
 
 use super::{
-    axes::{Cell, Column, Constant, part},
+    axes::{Cell, Constant, part},
     counts::{Counts, Fate, Totals},
     escape::Foreign,
     findings::{repetitions_text, short_identity},
@@ -108,8 +108,7 @@ impl StatusMatrix {
     pub fn of(input: &ReportInput) -> StatusMatrix {
         let gathered = gather(input);
         // What tells its points apart are their axes; what they have beside them stands in the report.
-        let of_axes: Vec<Column<'_>> = gathered.columns.iter().copied().filter(|column| !column.is_beside()).collect();
-        let (columns, constants) = part(&of_axes, &gathered.points.iter().collect::<Vec<_>>());
+        let (columns, constants) = part(&gathered.of_axes(), &gathered.points.iter().collect::<Vec<_>>());
         let totals = Totals::of(&gathered);
         let row = |point: &Point<'_>| StatusRow {
             cells: columns.iter().map(|column| column.cell(point)).collect(),

@@ -370,7 +370,7 @@ fn a_model_that_hardly_fits_is_not_started_unless_forced() {
         let mut inside = std::process::Command::new("sh");
         inside.arg("-c").arg(line).current_dir(bench.lab.path(""));
         inside.env_clear().envs(shell.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Ran::of(crate::lab::spawn(&mut inside))
+        Ran::by(&mut inside)
     };
     limited("").expect(1);
     assert_eq!(bench.ran(), ["small"]);

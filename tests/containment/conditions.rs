@@ -24,7 +24,7 @@ fn no_signal_is_blocked_or_ignored_even_if_the_controller_was_started_that_way()
                 Ok(())
             });
         }
-        let record = ward.finish(Ran::of(crate::lab::spawn(&mut command)));
+        let record = ward.finish(Ran::by(&mut command));
         let status = text(&record["raw"]["stdout"]);
         for field in ["SigPnd", "SigBlk", "SigIgn"] {
             assert!(status.contains(&format!("\n{field}:\t0000000000000000\n")), "{field}: {status}");
@@ -48,7 +48,7 @@ fn no_descriptor_file_mode_or_core_limit_of_the_controllers_is_inherited() {
                 Ok(())
             });
         }
-        let record = ward.finish(Ran::of(crate::lab::spawn(&mut command)));
+        let record = ward.finish(Ran::by(&mut command));
         // The fourth is the directory that `ls` reads.
         assert_eq!(text(&record["raw"]["stdout"]), "0\n1\n2\n3\n0022\n0\n/dev/null\n");
     });

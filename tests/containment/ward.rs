@@ -52,7 +52,7 @@ matrix:
     /// Run everything; the record of the hostile workload. The peaceful one has run after it, and nothing is left.
     #[track_caller]
     pub fn run(&self) -> Value {
-        self.finish(Ran::of(crate::lab::spawn(&mut self.lab.isotherm(&["run", "c.yaml"]))))
+        self.finish(Ran::by(&mut self.lab.isotherm(&["run", "c.yaml"])))
     }
 
     #[track_caller]

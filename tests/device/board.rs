@@ -48,7 +48,7 @@ impl Board {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(spawn(&mut self.inside(args)))
+        Ran::by(&mut self.inside(args))
     }
 
     /// A file of the board's `/sys`. It is the one that is laid over, so it is only ever written in place.

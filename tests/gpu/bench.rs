@@ -50,7 +50,7 @@ impl Bench {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(spawn(&mut self.command(args)))
+        Ran::by(&mut self.command(args))
     }
 
     pub fn start(&self, args: &[&str]) -> Child {

@@ -81,7 +81,7 @@ impl Board {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(crate::lab::spawn(&mut self.command(args)))
+        Ran::by(&mut self.command(args))
     }
 
     /// `isotherm run c.yaml`, whose first job is executing when this returns.

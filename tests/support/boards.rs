@@ -98,7 +98,7 @@ impl Bench {
     }
 
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(crate::lab::spawn(&mut self.isotherm(args)))
+        Ran::by(&mut self.isotherm(args))
     }
 
     #[track_caller]

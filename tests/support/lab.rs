@@ -143,14 +143,14 @@ impl Lab {
 
     /// Run it to its end.
     pub fn run(&self, args: &[&str]) -> Ran {
-        Ran::of(spawn(&mut self.isotherm(args)))
+        Ran::by(&mut self.isotherm(args))
     }
 
     /// With these variables in isotherm's environment.
     pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = self.isotherm(args);
         command.envs(variables.iter().copied());
-        Ran::of(spawn(&mut command))
+        Ran::by(&mut command)
     }
 
     /// Every file of the lab: results, home, state, cache.
@@ -296,6 +296,12 @@ pub struct Ran(pub Output);
 const LONGEST: Duration = Duration::from_secs(600);
 
 impl Ran {
+    /// Start it, and wait for its end.
+    #[track_caller]
+    pub fn by(command: &mut Command) -> Ran {
+        Ran::of(spawn(command))
+    }
+
     /// Wait for the end of what was started; what hangs is ended, and fails with what it had said.
     #[track_caller]
     pub fn of(child: Child) -> Ran {

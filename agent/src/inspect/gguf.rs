@@ -5,7 +5,7 @@
 //! the alignment the tensors' data. Every length is held against the length of the file before anything is taken by it.
 
 use crate::sys;
-use isotherm_wire::model::{Gguf, ModelHeader, Split};
+use isotherm_wire::model::{Gguf, ModelHeader, Split, sum};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{self, BufReader, Read};
@@ -125,7 +125,7 @@ fn gguf(version: u32, facts: &HashMap<String, Value>, tensors: Tensors) -> Gguf 
         version,
         quantization: number("general.file_type").map(file_type),
         parameters: tensors.parameters,
-        weight_bytes: tensors.bytes.values().copied().try_fold(0, |sum: u64, bytes| sum.checked_add(bytes?)),
+        weight_bytes: sum(tensors.bytes.values().copied()),
         lookup_bytes: if split.is_none() { Gguf::looked_up(&tensors.tables) } else { None },
         tables: tensors.tables,
         expert_bytes: tensors.of_experts,
@@ -309,20 +309,16 @@ impl Tensors {
         self.end = self.end.max(end);
         let kind = known.map_or_else(|| format!("type {kind}"), |(kind, ..)| kind.to_owned());
         let of_kind = self.bytes.entry(kind).or_insert(Some(0));
-        *of_kind = sum(*of_kind, bytes);
+        *of_kind = sum([*of_kind, bytes]);
         if name.contains("exps.") {
             let known = bytes.filter(|_| OF_EXPERTS.iter().any(|end| name.ends_with(end)));
-            self.of_experts = sum(self.of_experts, known);
+            self.of_experts = sum([self.of_experts, known]);
         }
         if Gguf::is_table(&name) {
             self.tables.insert(name, bytes);
         }
         Ok(())
     }
-}
-
-fn sum(of: Option<u64>, more: Option<u64>) -> Option<u64> {
-    of?.checked_add(more?)
 }
 
 /// Name, values of a block and its bytes. Numbers are ggml's, and never given anew: as of llama.cpp 0c1e570 (October 2026).

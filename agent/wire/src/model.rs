@@ -113,8 +113,8 @@ impl Gguf {
     }
 }
 
-/// `None` with one that isn't known, or beyond what can be.
-fn sum(bytes: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+/// Bytes together; `None` with one that isn't known, or beyond what can be.
+pub fn sum(bytes: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
     bytes.into_iter().try_fold(0, |sum: u64, bytes| sum.checked_add(bytes?))
 }
 

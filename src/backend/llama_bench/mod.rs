@@ -112,7 +112,8 @@ fn failure(asked: &Asked, tests: &[Test], raw: &RawOutput, exit_code: i32) -> Op
     if exit_code != 0 {
         let words = last_words(raw).map_or_else(String::new, |words| format!(": {words}"));
         let why = if words.contains(CANT_LOAD) {
-            " (a file that is damaged, cut short, without weights, one of several under another name, or of a kind that this build doesn't know; `-v` by hand says more)"
+            " (a file that is damaged, cut short, without weights, one of several under another name, or of a kind that this build doesn't \
+             know; `-v` by hand says more)"
         } else {
             ""
         };
